@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { addressBlock } from '../../src/auth/address-block.ts';
 
-describe('the block that an address counts for', () => {
+describe('the block of an address', () => {
   test.each([
     ['192.0.2.1', '192.0.2.1'],
     ['::ffff:192.0.2.1', '192.0.2.1'],
@@ -22,13 +22,13 @@ describe('the block that an address counts for', () => {
   });
 
   test.each(['', 'localhost', '1.2.3', '1.2.3.4.5', '999.1.1.1', ':::', '2001:db8::1::2', 'unix:/run/x'])(
-    'what is no address is one block: %s',
+    'text that is not an address counts as one block: %s',
     (text) => {
       expect(addressBlock(text)).toBe('unknown');
     },
   );
 
-  test('is one for all of a /64 and another outside of it, however they are written', () => {
+  test('is the same within a /64 and differs outside of it, in any notation', () => {
     const group = fc.integer({ min: 0, max: 0xffff });
     const eight = fc.array(group, { minLength: 8, maxLength: 8 });
     const write = (groups: readonly number[]) => groups.map((each) => each.toString(16)).join(':');

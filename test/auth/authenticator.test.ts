@@ -22,8 +22,8 @@ async function fresh(setting: Setting): Promise<Authenticator> {
   return (await setting.replica()).authenticator;
 }
 
-describe('a header', () => {
-  test('that is absent or empty is a missing key, and not counted as a failure', async () => {
+describe('an Authorization header', () => {
+  test('that is absent or empty is a missing key and does not count as a failure', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 1 });
     const { key } = await setting.issue();
     const authenticator = await fresh(setting);
@@ -34,7 +34,7 @@ describe('a header', () => {
     expect(await outcome(authenticator, key)).toBe(key.prefix);
   });
 
-  test('that is malformed is refused without a look at the store, and is counted', async () => {
+  test('that is malformed is rejected without a look-up and counts as a failure', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 5 });
     const { key } = await setting.issue();
     const authenticator = await fresh(setting);
@@ -50,7 +50,7 @@ describe('a header', () => {
 });
 
 describe('a valid key', () => {
-  test('costs one look-up and one Argon2 run, and then nothing, without a promise', async () => {
+  test('costs one look-up and one Argon2 run, then is served from the cache synchronously', async () => {
     await using setting = await openSetting();
     const { key, holderId } = await setting.issue('Pro');
     const authenticator = await fresh(setting);
@@ -62,7 +62,7 @@ describe('a valid key', () => {
     expect([setting.lookups, setting.argon2.verifies]).toEqual([1, 1]);
   });
 
-  test('in many requests at once is looked up and hashed once', async () => {
+  test('in many concurrent requests is looked up and hashed once (single-flight)', async () => {
     await using setting = await openSetting({});
     const { key } = await setting.issue();
     const { authenticator, metrics } = await setting.replica();
@@ -88,14 +88,14 @@ describe('a valid key', () => {
     expect([setting.lookups, setting.argon2.verifies]).toEqual([3, 1]);
   });
 
-  test('that this process made is known from the start', async () => {
+  test('that this process issued is cached from the start', async () => {
     await using setting = await openSetting();
     const { key } = await setting.issue();
     expect(atOnce(setting.authenticator.authenticate(bearer(key), '')).prefix).toBe(key.prefix);
     expect([setting.lookups, setting.argon2.verifies]).toEqual([0, 0]);
   });
 
-  test('whose holder moves to another tier has it within 5 s', async () => {
+  test('gets a new tier of its holder within 5 s', async () => {
     await using setting = await openSetting();
     const { key } = await setting.issue('Lite');
     const database = new DatabaseSync(setting.path);
@@ -105,7 +105,7 @@ describe('a valid key', () => {
     expect(await setting.authenticator.authenticate(bearer(key), '')).toMatchObject({ tier: 'Pro' });
   });
 
-  test('works for thousands of different keys at once, as far as there is room to check them', async () => {
+  test('works for thousands of different keys at once, within the bounds of the queues', async () => {
     await using setting = await openSetting();
     const keys = await Promise.all(Array.from({ length: 50 }, () => setting.issue()));
     const authenticator = await fresh(setting);
@@ -118,7 +118,7 @@ describe('a valid key', () => {
 });
 
 describe('a wrong key', () => {
-  test('is looked up once, and for 10 s refused from memory', async () => {
+  test('is looked up once, then rejected from the negative cache for 10 s', async () => {
     await using setting = await openSetting();
     const key = wrongKey();
     expect(await outcome(setting.authenticator, key)).toBe('invalid_api_key');
@@ -131,7 +131,7 @@ describe('a wrong key', () => {
     expect(setting.lookups).toBe(2);
   });
 
-  test('with the prefix of a valid one never reaches Argon2, and does not disturb the valid one', async () => {
+  test('with the prefix of a valid key never reaches Argon2 and does not affect the valid key', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 1e6 });
     const { key } = await setting.issue();
     const authenticator = await fresh(setting);
@@ -145,7 +145,7 @@ describe('a wrong key', () => {
     atOnce(authenticator.authenticate(bearer(key), ''));
   });
 
-  test('repeated does not use up the attempts of its address', async () => {
+  test('that repeats does not use up the attempts of its address', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 3 });
     const { key } = await setting.issue();
     const authenticator = await fresh(setting);
@@ -155,7 +155,7 @@ describe('a wrong key', () => {
     expect(await outcome(authenticator, key)).toBe(key.prefix);
   });
 
-  test('sent many times at once is one failure', async () => {
+  test('sent many times at once counts as one failure', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 2 });
     const wrong = wrongKey();
     await Promise.all(Array.from({ length: 50 }, () => outcome(setting.authenticator, wrong)));
@@ -165,7 +165,7 @@ describe('a wrong key', () => {
 });
 
 describe('a flood of wrong keys from one address', () => {
-  test('is answered 429 without a look at the store, and says when to come again', async () => {
+  test('gets a 429 with retry-after, without a look-up', async () => {
     await using setting = await openSetting();
     for (let index = 0; index < 60; index += 1) {
       expect(await outcome(setting.authenticator, wrongKey())).toBe('invalid_api_key');
@@ -184,7 +184,7 @@ describe('a flood of wrong keys from one address', () => {
     expect(await counted(setting.metrics.authOutcomes)).toEqual({ refused: 61, limited: 502 });
   });
 
-  test('does not touch keys that were verified, also when they must be confirmed, nor other addresses', async () => {
+  test('affects neither verified keys, even those that need a refresh, nor other addresses', async () => {
     await using setting = await openSetting();
     const [used, unused] = [await setting.issue(), await setting.issue()];
     const authenticator = await fresh(setting);
@@ -199,7 +199,7 @@ describe('a flood of wrong keys from one address', () => {
     expect(await outcome(authenticator, unused.key)).toBe(unused.prefix);
   });
 
-  test('does not keep a holder from using the key that a rotation just gave', async () => {
+  test('does not block a key that a rotation has just issued', async () => {
     await using setting = await openSetting();
     const { key } = await setting.issue();
     for (let index = 0; index < 100; index += 1) await outcome(setting.authenticator, wrongKey());
@@ -209,23 +209,20 @@ describe('a flood of wrong keys from one address', () => {
   });
 });
 
-describe('when the store is in trouble', () => {
-  test.each(['failing', 'silent'] as const)(
-    '(%s) a key that was not verified before is answered 503',
-    async (mood) => {
-      await using setting = await openSetting();
-      const { key } = await setting.issue();
-      const authenticator = await fresh(setting);
-      setting.mood = mood;
-      expect(await outcome(authenticator, key)).toBe('auth_unavailable');
-      expect(await outcome(authenticator, wrongKey())).toBe('auth_unavailable');
-      expect(await outcome(authenticator, wrongKey(key.prefix))).toBe('auth_unavailable');
-      if (mood === 'failing') {
-        setting.mood = 'well';
-        expect(await outcome(authenticator, key)).toBe(key.prefix);
-      }
-    },
-  );
+describe('when the store fails', () => {
+  test.each(['failing', 'silent'] as const)('(%s) an unverified key gets a 503', async (mood) => {
+    await using setting = await openSetting();
+    const { key } = await setting.issue();
+    const authenticator = await fresh(setting);
+    setting.mood = mood;
+    expect(await outcome(authenticator, key)).toBe('auth_unavailable');
+    expect(await outcome(authenticator, wrongKey())).toBe('auth_unavailable');
+    expect(await outcome(authenticator, wrongKey(key.prefix))).toBe('auth_unavailable');
+    if (mood === 'failing') {
+      setting.mood = 'well';
+      expect(await outcome(authenticator, key)).toBe(key.prefix);
+    }
+  });
 
   test('its failures are not counted as bad keys', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 2 });
@@ -238,7 +235,7 @@ describe('when the store is in trouble', () => {
   });
 
   test.each(['failing', 'silent'] as const)(
-    '(%s) a verified key works for 60 s after its last confirmation, then 503',
+    '(%s) a verified key is served stale for 60 s after its last confirmation, then gets a 503',
     async (mood) => {
       await using setting = await openSetting();
       const { key } = await setting.issue();
@@ -260,7 +257,7 @@ describe('when the store is in trouble', () => {
     },
   );
 
-  test('it is asked about the same key once a second, and requests between do not wait', async () => {
+  test('a key is looked up once a second, and requests in between do not wait', async () => {
     await using setting = await openSetting();
     const { key } = await setting.issue();
     setting.mood = 'failing';
@@ -273,7 +270,7 @@ describe('when the store is in trouble', () => {
     expect(setting.lookups).toBe(2);
   });
 
-  test('a key that is known to have ended is not accepted for want of an answer', async () => {
+  test('a key that has ended is not served stale', async () => {
     await using setting = await openSetting();
     const { key, prefix } = await setting.issue();
     const other = await setting.replica();
@@ -287,7 +284,7 @@ describe('when the store is in trouble', () => {
     expect(await outcome(other.authenticator, key)).toBe('invalid_api_key');
   });
 
-  test('more look-ups than may wait are answered 503', async () => {
+  test('look-ups beyond the queue get a 503', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 1e6 });
     setting.mood = 'silent';
     const outcomes = await Promise.all(
@@ -306,7 +303,7 @@ describe('when the store is in trouble', () => {
       'a hash that would take all memory',
       '$argon2id$v=19$m=4194304,t=1,p=1$c2FsdHNhbHRzYWx0$aGFzaGhhc2hoYXNoaGFzaGhhc2g',
     ],
-  ])('a record with %s is damage and not a bad key', async (_, argon2) => {
+  ])('a record with %s is damaged data, not an invalid key', async (_, argon2) => {
     await using setting = await openSetting();
     const { key } = await setting.issue();
     const database = new DatabaseSync(setting.path);
@@ -318,7 +315,7 @@ describe('when the store is in trouble', () => {
 });
 
 describe('a key that changes', () => {
-  test('by this process is bad at once, everywhere in the process', async () => {
+  test('by this process is invalid at once in the whole process', async () => {
     await using setting = await openSetting();
     const [revoked, rotated] = [await setting.issue(), await setting.issue()];
     await setting.issuer.revoke(revoked.prefix);
@@ -329,7 +326,7 @@ describe('a key that changes', () => {
     expect(await outcome(setting.authenticator, next.key)).toBe(next.prefix);
   });
 
-  test('by another process is bad after the next poll, and after 5 s without one', async () => {
+  test('by another process is invalid after the next poll, or after 5 s without one', async () => {
     await using setting = await openSetting();
     const [one, two] = [await setting.issue(), await setting.issue()];
     const other = await setting.replica();
@@ -344,7 +341,7 @@ describe('a key that changes', () => {
     expect(await outcome(other.authenticator, two.key)).toBe('invalid_api_key');
   });
 
-  test('refused before it was issued, works as soon as it is', async () => {
+  test('that was rejected before it was issued works as soon as it is issued', async () => {
     const bytes = Uint8Array.from({ length: 16 }, (_, index) => index);
     await using setting = await openSetting({ argon2: 'quick', random: () => bytes });
     const other = await setting.replica();
@@ -392,7 +389,7 @@ async function manual(setting: Setting) {
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('a change that overtakes a check', () => {
+describe('a change during a check', () => {
   async function prepared(): Promise<{ setting: Setting; key: Key; active: KeyRecord; ended: KeyRecord }> {
     const setting = await openSetting();
     const { key, prefix } = await setting.issue();
@@ -403,7 +400,7 @@ describe('a change that overtakes a check', () => {
     return { setting, key, active, ended };
   }
 
-  test('during the look-up: the old answer is not believed', async () => {
+  test('during the look-up discards the old answer', async () => {
     const { setting, key, active, ended } = await prepared();
     await using _ = setting;
     const { authenticator, asked } = await manual(setting);
@@ -417,7 +414,7 @@ describe('a change that overtakes a check', () => {
     expect(await result).toBe('invalid_api_key');
   });
 
-  test('during Argon2: neither', async () => {
+  test('during Argon2 discards the old answer', async () => {
     const { setting, key, active, ended } = await prepared();
     await using _ = setting;
     const { authenticator, asked, whileVerifying } = await manual(setting);
@@ -442,7 +439,7 @@ describe('a change that overtakes a check', () => {
     expect(asked).toHaveLength(1);
   });
 
-  test('again and again ends as 503', async () => {
+  test('in every round ends with a 503', async () => {
     const { setting, key, active } = await prepared();
     await using _ = setting;
     const { authenticator, asked } = await manual(setting);
@@ -456,7 +453,7 @@ describe('a change that overtakes a check', () => {
     expect(asked).toHaveLength(3);
   });
 
-  test('an issue that overtakes a look-up without result is looked up again', async () => {
+  test('a key issued during its look-up is looked up again', async () => {
     const { setting, key, active } = await prepared();
     await using _ = setting;
     const { authenticator, asked } = await manual(setting);
@@ -486,7 +483,7 @@ test('under another secret no key is accepted, and Argon2 does not run', async (
   expect(count.verifies).toBe(0);
 });
 
-test('the size of every cache is a metric', async () => {
+test('each cache has a metric of its size', async () => {
   await using setting = await openSetting();
   await setting.issue();
   await outcome(setting.authenticator, wrongKey());

@@ -33,7 +33,7 @@ function callerFor(key: Key): Principal {
 }
 
 describe('a fingerprint', () => {
-  test('names one key in one process, and does not contain it', () => {
+  test('identifies one key in one process and does not contain it', () => {
     const [one, two] = [Key.generate(), Key.generate()];
     expect(fingerprints.of(one)).toBe(fingerprints.of(one));
     expect(fingerprints.of(one)).not.toBe(fingerprints.of(two));
@@ -45,7 +45,7 @@ describe('a fingerprint', () => {
 });
 
 describe('the change clock', () => {
-  test('never holds what was asked before a change, however many changes there were', () => {
+  test('rejects answers requested before a change, after any number of changes', () => {
     const clock = new ChangeClock();
     const early = clock.now();
     for (let index = 0; index < 25_000; index += 1) clock.record(numbered(index).prefix, 2);
@@ -55,7 +55,7 @@ describe('the change clock', () => {
     }
   });
 
-  test('holds what was asked after the last change of that key', () => {
+  test('accepts answers requested after the last change of the key', () => {
     const few = fc.integer({ min: 0, max: 5 });
     fc.assert(
       fc.property(fc.array(fc.oneof(fc.constant('ask' as const), few)), few, (events, subject) => {
@@ -77,8 +77,8 @@ describe('the change clock', () => {
   });
 });
 
-describe('the versions that the change clock has heard of', () => {
-  test('older ones are not allowed, and a late notice takes nothing back', () => {
+describe('the versions known to the change clock', () => {
+  test('older versions are not allowed, and a late notice does not lower the version', () => {
     const clock = new ChangeClock();
     const { prefix } = numbered(1);
     expect(clock.allows(prefix, 1)).toBe(true);
@@ -89,7 +89,7 @@ describe('the versions that the change clock has heard of', () => {
     expect(clock.allows(numbered(2).prefix, 1)).toBe(true);
   });
 
-  test('are remembered for the keys that changed last', () => {
+  test('are kept for the most recently changed keys', () => {
     const clock = new ChangeClock();
     for (let index = 0; index < 10_500; index += 1) clock.record(numbered(index).prefix, 2);
     expect(clock.allows(numbered(10_499).prefix, 1)).toBe(false);
@@ -98,8 +98,8 @@ describe('the versions that the change clock has heard of', () => {
   });
 });
 
-describe('known keys', () => {
-  test('are fresh for 5 s after the store was asked, and proof for longer', () => {
+describe('the positive cache', () => {
+  test('has fresh entries for 5 s after a look-up, which prove the key for longer', () => {
     const known = new KeyCache();
     const key = Key.generate();
     known.refresh(fingerprints.of(key), callerFor(key), 1000);
@@ -113,7 +113,7 @@ describe('known keys', () => {
     expect(STALE_MS).toBe(60_000);
   });
 
-  test('are stretched to 60 s after their confirmation and no further', () => {
+  test('serves stale up to 60 s after the confirmation', () => {
     const known = new KeyCache();
     const key = Key.generate();
     const print = fingerprints.of(key);
@@ -130,7 +130,7 @@ describe('known keys', () => {
     expect(known.serveStale(print, entry(), 60_001)).toBe(false);
   });
 
-  test('are not fresh after changes may have been missed, and can still be stretched', () => {
+  test('has no fresh entries after changes may have been missed, but can still serve stale', () => {
     const known = new KeyCache();
     const name = fingerprints.of(numbered(1));
     known.refresh(name, callerFor(numbered(1)), 0);
@@ -151,7 +151,7 @@ describe('known keys', () => {
     expect([fresh(9001), fresh(9002)]).toEqual([true, false]);
   });
 
-  test('that were dropped meanwhile are not stretched', () => {
+  test('does not serve dropped entries stale', () => {
     const known = new KeyCache();
     const key = Key.generate();
     const print = fingerprints.of(key);
@@ -167,7 +167,7 @@ describe('known keys', () => {
     known.drop(other);
   });
 
-  test('are bounded, and the one confirmed longest ago goes first', () => {
+  test('is bounded and evicts the entry confirmed longest ago', () => {
     const known = new KeyCache();
     const print = (index: number) => fingerprints.of(numbered(index));
     for (let index = 0; index < 50_000; index += 1) {
@@ -182,8 +182,8 @@ describe('known keys', () => {
   });
 });
 
-describe('refused keys', () => {
-  test('are refused for 10 s', () => {
+describe('the negative cache', () => {
+  test('rejects for 10 s', () => {
     const refused = new NegativeCache(new ChangeClock());
     const key = Key.generate();
     refused.add(fingerprints.of(key), 1000, 0);
@@ -192,7 +192,7 @@ describe('refused keys', () => {
     expect(refused.size).toBe(0);
   });
 
-  test('are forgotten when a key with that prefix changes, also when the answer came after', () => {
+  test('forgets an entry when a key with its prefix changes, even if the answer came after the change', () => {
     const clock = new ChangeClock();
     const refused = new NegativeCache(clock);
     const key = Key.generate();
@@ -204,7 +204,7 @@ describe('refused keys', () => {
     expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);
   });
 
-  test('are bounded, and the oldest goes first', () => {
+  test('is bounded and evicts the oldest entry', () => {
     const refused = new NegativeCache(new ChangeClock());
     const has = (index: number) => refused.has(fingerprints.of(numbered(index)), numbered(index).prefix, 1);
     for (let index = 0; index <= 100_000; index += 1) refused.add(fingerprints.of(numbered(index)), 0, 0);

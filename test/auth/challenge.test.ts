@@ -26,7 +26,7 @@ const ROUTES = [
 ] as const;
 
 test.each(ROUTES)(
-  '%s %s without a key, or with a wrong one, says how to authenticate',
+  '%s %s without a key, or with a wrong one, gets a WWW-Authenticate challenge',
   async (method, path) => {
     const ask = async (headers: Record<string, string>) => {
       const body = method === 'POST' ? '{}' : null;
@@ -45,7 +45,7 @@ test.each(ROUTES)(
 );
 
 test.each(['Basic YTpi', 'Token 0', 'Bearer', 'Bearer ', 'Bearer: 0', '0'.repeat(32)])(
-  '%j offers no key, and the message says how to',
+  '%j contains no key, and the message explains the header',
   async (authorization) => {
     const response = await fetch(`${gateway.url}/v1/models`, { headers: { authorization } });
     expect([response.status, response.headers.get('www-authenticate')]).toEqual([
@@ -58,7 +58,7 @@ test.each(['Basic YTpi', 'Token 0', 'Bearer', 'Bearer ', 'Bearer: 0', '0'.repeat
   },
 );
 
-test.each(['bearer ', 'BEARER ', 'Bearer   '])('the scheme written as "%s" is the same', async (scheme) => {
+test.each(['bearer ', 'BEARER ', 'Bearer   '])('the scheme "%s" is accepted', async (scheme) => {
   const headers = { authorization: `${scheme}${await gateway.key()}` };
   expect((await fetch(`${gateway.url}/v1/models`, { headers })).status).toBe(200);
 });

@@ -50,8 +50,8 @@ function feed(intervalMs = 5) {
   return { add, seen, state, metrics, follower };
 }
 
-describe('the follower of the change feed', () => {
-  test('begins with what happened last, and then misses and repeats nothing, however much there is', async () => {
+describe('the change feed', () => {
+  test('starts with the most recent changes, then delivers each change once, in any number', async () => {
     const { add, seen, metrics, follower } = feed(3_600_000);
     add('issued', 1010);
     await follower.start();
@@ -71,7 +71,7 @@ describe('the follower of the change feed', () => {
     expect(await counted(metrics.keyChanges)).toEqual({ revoked: 1234, rotated: 1 });
   });
 
-  test('survives a store that does not answer, counts that, and catches up', async () => {
+  test('survives a store that does not answer, counts the failures and catches up', async () => {
     const { add, seen, state, metrics, follower } = feed();
     await follower.start();
     state.failing = true;
@@ -84,13 +84,13 @@ describe('the follower of the change feed', () => {
     expect(failures).toBeGreaterThanOrEqual(4);
   });
 
-  test('does not start when it cannot know where the feed stands', async () => {
+  test('does not start without the position of the feed', async () => {
     await using setting = await openSetting();
     await setting.store.close();
     await expect(setting.changes.start()).rejects.toMatchObject({ code: 'store_unavailable' });
   });
 
-  test('stops for good', async () => {
+  test('polls no more after stop', async () => {
     const { add, seen, state, follower } = feed(1);
     await follower.start();
     await until(() => state.calls > 2);
@@ -102,7 +102,7 @@ describe('the follower of the change feed', () => {
     expect(seen).toEqual([]);
   });
 
-  test('asks twice a second when nobody says otherwise, and does not keep the process', async () => {
+  test('polls twice a second by default and does not keep the process alive', async () => {
     vi.useFakeTimers();
     try {
       const { follower, state } = feed(undefined);
@@ -131,7 +131,7 @@ describe('the follower of the change feed', () => {
   });
 });
 
-test('a key that another process revokes is refused without its entry growing old', async () => {
+test('a key revoked by another process is rejected before its cache entry expires', async () => {
   await using setting = await openSetting();
   const { key, prefix: name } = await setting.issue();
   const follower = new ChangeFeed({
@@ -150,7 +150,7 @@ test('a key that another process revokes is refused without its entry growing ol
   await follower.stop();
 });
 
-test('a key that another process issues is known to it alone, and works here', async () => {
+test('a key issued by another process is not cached here, and works', async () => {
   await using setting = await openSetting();
   await using child = startChild('issue-keys.ts', [setting.path, '1']);
   const text = await child.nextLine();

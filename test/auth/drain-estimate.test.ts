@@ -9,7 +9,7 @@ const parameters = {
 };
 
 describe('the estimate', () => {
-  test('stays within its bounds, whatever was measured and however many are turned away', () => {
+  test('stays within its bounds for any measurements and any number of rejections', () => {
     const step = fc.record({
       ahead: fc.nat(1_000_000),
       measured: fc.double(),
@@ -33,7 +33,7 @@ describe('the estimate', () => {
     );
   });
 
-  test('never falls while callers are turned away at one moment, and grows at the measured rate', () => {
+  test('never falls while callers are rejected at one moment, and grows at the measured rate', () => {
     fc.assert(
       fc.property(parameters.slots, parameters.serviceMs, fc.nat(1000), (slots, initialMs, ahead) => {
         const estimate = new DrainEstimate({ slots, initialMs, now: () => 0, random: () => 0 });
@@ -48,7 +48,7 @@ describe('the estimate', () => {
     );
   });
 
-  test('is forgotten when the time has passed that it told', () => {
+  test('is forgotten after the announced time', () => {
     let now = 0;
     const estimate = new DrainEstimate({ slots: 1, initialMs: 25, now: () => now, random: () => 0 });
     for (let index = 0; index < 10_000; index += 1) estimate.retryAfterMs(16);
@@ -57,7 +57,7 @@ describe('the estimate', () => {
     expect(estimate.retryAfterMs(0)).toBe(MIN_DRAIN_MS);
   });
 
-  test('follows what is measured', () => {
+  test('follows the measurements', () => {
     const estimate = new DrainEstimate({ slots: 2, initialMs: 1, now: () => 0, random: () => 0 });
     for (let index = 0; index < 200; index += 1) estimate.measured(1000);
     expect(estimate.retryAfterMs(9)).toBeGreaterThan(4900);
@@ -107,7 +107,7 @@ function uniform(seed: number): () => number {
   };
 }
 
-test('callers who obey are all served, in little more time than the work takes and with few attempts', () => {
+test('callers that obey retry-after are all served in little more time than the work takes, with few attempts', () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 20, max: 1500 }),

@@ -16,7 +16,7 @@ function limit(perMinute: number) {
 }
 
 describe('the failure limit', () => {
-  test('allows as many failures in a minute as it says, and then names the wait until the next', () => {
+  test('allows the configured failures per minute, then returns the wait until the next', () => {
     const { state, failures, fail } = limit(60);
     fail('192.0.2.1', 59);
     expect(failures.waitFor('192.0.2.1')).toBe(0);
@@ -30,7 +30,7 @@ describe('the failure limit', () => {
     expect(failures.waitFor('192.0.2.1')).toBe(1000);
   });
 
-  test('does not make an address wait longer for failures beyond the limit', () => {
+  test('does not lengthen the wait for failures beyond the limit', () => {
     const { state, failures, fail } = limit(10);
     fail('192.0.2.1', 10_000);
     expect(failures.waitFor('192.0.2.1')).toBe(6000);
@@ -39,7 +39,7 @@ describe('the failure limit', () => {
     expect(failures.size).toBe(0);
   });
 
-  test('with a limit of one, one failure is enough for a minute', () => {
+  test('with a limit of one blocks for a minute after one failure', () => {
     const { state, failures, fail } = limit(1);
     fail('192.0.2.1', 1);
     expect(failures.waitFor('192.0.2.1')).toBe(59_999);
@@ -47,7 +47,7 @@ describe('the failure limit', () => {
     expect(failures.waitFor('192.0.2.1')).toBe(0);
   });
 
-  test('counts an IPv6 /64 as one, a mapped address as IPv4, and others apart', () => {
+  test('counts an IPv6 /64 as one subject, a mapped address as IPv4, and others apart', () => {
     const { failures, fail } = limit(2);
     fail('2001:db8::1', 1);
     fail('2001:db8::ffff', 1);
@@ -67,7 +67,7 @@ describe('the failure limit', () => {
     expect(failures.waitFor('192.0.2.1')).toBe(0);
   });
 
-  test('remembers a bounded number of addresses', () => {
+  test('keeps a bounded number of addresses', () => {
     const { failures, fail } = limit(1);
     for (let index = 0; index < 60_000; index += 1)
       fail(`10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`, 1);

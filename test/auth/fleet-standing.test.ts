@@ -29,7 +29,7 @@ const tierAt = async ({ authenticator }: SharedReplica, key: { reveal(): string 
 
 const held = async (prefix: string) => String(await server.command('GET', `tollgate:key:{${prefix}}`));
 
-test('a change replaces the record in Redis, still proved, and its message is obeyed without the store', async () => {
+test('a change replaces the record in Redis, which stays proven, and applies without a read of the store', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica(), await fleet.replica()];
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Free' });
@@ -50,7 +50,7 @@ test('a change replaces the record in Redis, still proved, and its message is ob
   expect(await counted(other.metrics.keyChanges)).toMatchObject({ changed: 1 });
 });
 
-test('all keys of a holder are in one message', async () => {
+test('one message has all keys of a holder', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica(), await fleet.replica()];
   const first = await one.issuer.issue({ tier: 'Pro' });
@@ -66,7 +66,7 @@ test('all keys of a holder are in one message', async () => {
   }
 });
 
-test('a record of before that a slow reader writes does not come back', async () => {
+test('a slow reader cannot restore the previous record', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica(), await fleet.replica()];
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Pro' });
@@ -87,7 +87,7 @@ test('a record of before that a slow reader writes does not come back', async ()
   expect(await held(prefix)).not.toBe('2 changed');
 });
 
-test('without the secret there is a mark, and replicas that have proved the key do not prove it again', async () => {
+test('without the secret a tombstone is written, and replicas that have proven the key do not prove it again', async () => {
   await using fleet = await openFleetSetting(server.url);
   const one = await fleet.replica();
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Pro' });
@@ -111,7 +111,7 @@ test('without the secret there is a mark, and replicas that have proved the key 
   await desk.close();
 });
 
-test('whoever reads of a change in the feed covers no record that is as new, and every older one', async () => {
+test('a change in the feed puts a tombstone over older records only', async () => {
   await using fleet = await openFleetSetting(server.url);
   const one = await fleet.replica();
   const { prefix, holderId } = await one.issuer.issue({ tier: 'Free' });
@@ -124,7 +124,7 @@ test('whoever reads of a change in the feed covers no record that is as new, and
   expect(await held(prefix)).toBe('3 changed');
 });
 
-test('that Redis was away for the change is made up for by whoever reads the feed', async () => {
+test('a reader of the feed repairs a change that Redis missed', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica({ commandMs: 200 }), await fleet.replica({ commandMs: 200 })];
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Pro' });
@@ -140,7 +140,7 @@ test('that Redis was away for the change is made up for by whoever reads the fee
   expect(await tierAt(await fleet.replica(), key)).toBe('Free');
 });
 
-test('a waiting replica takes the proof of a key whose holder changed meanwhile', async () => {
+test('a waiting replica accepts the proof of a key whose holder changed meanwhile', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { key, prefix, holderId } = await fleet.setting.issue('Free');
   let release = () => {};
@@ -169,7 +169,7 @@ test.each([
   '[{"prefix":"x","kind":"changed","version":2,"at":""}]',
   '{"prefix":7}',
   '[[]]',
-])('a message that says %s is nothing', async (text) => {
+])('a message with %s is ignored', async (text) => {
   await using fleet = await openFleetSetting(server.url);
   const one = await fleet.replica();
   const { key } = await one.issuer.issue({ tier: 'Free' });
@@ -177,7 +177,7 @@ test.each([
   expect(one.authenticator.authenticate(bearer(key), '')).not.toBeInstanceOf(Promise);
 });
 
-test('a record without a standing, as an older version wrote it, is not believed', async () => {
+test('a record without a standing, from an older version, is not accepted', async () => {
   await using fleet = await openFleetSetting(server.url);
   const one = await fleet.replica();
   const { prefix } = await one.issuer.issue({ tier: 'Free' });

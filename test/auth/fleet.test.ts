@@ -36,7 +36,7 @@ async function verified(replica: SharedReplica, issuer: SharedReplica = replica)
 const held = (prefix: string) => server.command('GET', `tollgate:key:{${prefix}}`);
 
 describe('a message', () => {
-  test('that a key has ended ends it here at once, and is counted once', async () => {
+  test('about an ended key invalidates it here at once and counts once', async () => {
     await using fleet = await openFleetSetting(server.url);
     const [one, other] = [await fleet.replica(), await fleet.replica()];
     const { key, prefix } = await verified(other, one);
@@ -53,7 +53,7 @@ describe('a message', () => {
     expect(await counted(other.metrics.keyChanges)).toEqual({ revoked: 1 });
   });
 
-  test('of a rotation ends the old key, and the new one works everywhere without being proved', async () => {
+  test('about a rotation invalidates the old key; the new one works everywhere without another proof', async () => {
     await using fleet = await openFleetSetting(server.url);
     const [one, other] = [await fleet.replica(), await fleet.replica()];
     const { key } = await verified(other, one);
@@ -64,7 +64,7 @@ describe('a message', () => {
     expect(fleet.setting.argon2.verifies).toBe(0);
   });
 
-  test('that a key was issued ends the memory that there was none', async () => {
+  test('about an issued key clears its entry in the negative cache', async () => {
     const bytes = Uint8Array.from({ length: 16 }, (_, index) => 0xf0 + index);
     await using fleet = await openFleetSetting(server.url);
     const other = await fleet.replica();
@@ -101,7 +101,7 @@ describe('a message', () => {
     expect(await counted(replica.metrics.keyChanges)).toEqual({});
   });
 
-  test('that is forged costs a look-up and a proof, and no holder the access', async () => {
+  test('that is forged costs a look-up and a proof, and blocks no holder', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica();
@@ -123,8 +123,8 @@ describe('a message', () => {
   });
 });
 
-describe('a mark in Redis', () => {
-  test('of a key that has ended is heard by whoever asks next, before any message', async () => {
+describe('a tombstone in Redis', () => {
+  test('of an ended key applies at the next look-up, before any message', async () => {
     await using fleet = await openFleetSetting(server.url);
     const [one, other] = [await fleet.replica(), await fleet.replica()];
     const { key, prefix } = await verified(other, one);
@@ -133,7 +133,7 @@ describe('a mark in Redis', () => {
     expect(await outcome(other.authenticator, key)).toBe('invalid_api_key');
   });
 
-  test('that is forged is asked about, and with the store away the key is not stretched', async () => {
+  test('that is forged causes a look-up; while the store is away the key is not served stale', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica();
@@ -152,7 +152,7 @@ describe('a mark in Redis', () => {
     expect(await outcome(replica.authenticator, key)).toBe(prefix);
   });
 
-  test('is repaired by whoever reads of the end in the feed', async () => {
+  test('is restored by a replica that reads the change feed', async () => {
     await using fleet = await openFleetSetting(server.url);
     const replica = await fleet.replica();
     const { key, prefix } = await verified(replica);
@@ -185,7 +185,7 @@ describe('a mark in Redis', () => {
 });
 
 describe('a replica that starts after a key has ended', () => {
-  test('refuses it, also when an old record is back in Redis', async () => {
+  test('rejects it, even when Redis has an old record again', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const one = await fleet.replica();
@@ -205,7 +205,7 @@ describe('a replica that starts after a key has ended', () => {
   });
 });
 
-describe('a replica that hears nothing', () => {
+describe('a replica without messages', () => {
   /** Whether a request with the key asks anybody now. */
   async function asks(replica: SharedReplica, key: Key): Promise<boolean> {
     if (isInMemory(replica.authenticator, key)) return false;
@@ -213,7 +213,7 @@ describe('a replica that hears nothing', () => {
     return true;
   }
 
-  test('asks about every key at once, then each second; and when it hears again once, then every 5 s', async () => {
+  test('looks keys up at once, then each second; once subscribed again, once and then every 5 s', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica();
@@ -249,7 +249,7 @@ describe('a replica that hears nothing', () => {
     expect(setting.argon2.verifies).toBe(0);
   });
 
-  test('accepts no key for longer than a second that was ended elsewhere', async () => {
+  test('accepts a key that ended elsewhere for at most a second', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica();
@@ -265,7 +265,7 @@ describe('a replica that hears nothing', () => {
     expect(await outcome(replica.authenticator, key)).toBe('invalid_api_key');
   });
 
-  test('and reaches neither store nor Redis goes on for 60 s from the last confirmation, then says 503', async () => {
+  test('and without store and Redis serves for 60 s after the last confirmation, then answers 503', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica({ commandMs: 200 });
@@ -293,7 +293,7 @@ describe('a replica that hears nothing', () => {
     expect(await outcome(replica.authenticator, strange)).toBe('invalid_api_key');
   });
 
-  test('with the store away takes the word of Redis for 60 s after the last reading of the feed, then says 503', async () => {
+  test('and without the store accepts records of Redis for 60 s after the last poll of the feed, then answers 503', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica();
@@ -318,7 +318,7 @@ describe('a replica that hears nothing', () => {
   });
 });
 
-test('a replica whose Redis has failed tells nobody, and its changes are in the feed all the same', async () => {
+test('changes of a replica without Redis reach the others through the feed', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica({ commandMs: 200 }), await fleet.replica({ commandMs: 200 })];
   const { key, prefix } = await verified(other, one);
@@ -333,7 +333,7 @@ test('a replica whose Redis has failed tells nobody, and its changes are in the 
   await until(async () => (await held(prefix)) === '2 ended', 'the mark');
 });
 
-test('no key is in Redis, nor anything it could be guessed from', async () => {
+test('Redis has no key, and nothing to guess one from', async () => {
   await using fleet = await openFleetSetting(server.url);
   const replica = await fleet.replica();
   const { key } = await verified(replica);

@@ -36,7 +36,7 @@ describe('Argon2id', () => {
     expect(await new Hasher(metrics).verify(phc, key)).toBe(true);
   });
 
-  test('never takes all threads of libuv, and at most 38 MiB', () => {
+  test('never uses all threads of libuv, and at most 38 MiB', () => {
     expect(SLOTS).toBeGreaterThanOrEqual(1);
     expect(SLOTS).toBeLessThanOrEqual(2);
   });
@@ -55,7 +55,7 @@ describe('Argon2id', () => {
     ['no hash', PHC.slice(0, PHC.lastIndexOf('$') + 1)],
     ['more text after it', `${PHC}$x`],
     ['nothing', ''],
-  ])('is not run on a record with %s, and that is not the caller’s fault', async (_, phc) => {
+  ])('does not run on a record with %s, which is not the client’s error', async (_, phc) => {
     const hasher = new Hasher(metrics);
     await expect(hasher.verify(phc, key)).rejects.toMatchObject({ code: 'auth_unavailable', status: 503 });
     expect(await counted(metrics.argon2Runs)).toEqual({});
@@ -81,7 +81,7 @@ function held() {
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('the queue', () => {
-  test('runs as many at once as there are places, and the next when one ends', async () => {
+  test('runs as many at once as there are slots, and the next when one ends', async () => {
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
     const all = Array.from({ length: SLOTS + 3 }, () => hasher.verify(PHC, key));
@@ -99,7 +99,7 @@ describe('the queue', () => {
     expect(await counted(metrics.argon2Queue)).toEqual({ '': 0 });
   });
 
-  test('holds 16 verifications, and turns away the next at once', async () => {
+  test('holds 16 verifications and rejects the next at once', async () => {
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
     const waiting = Array.from({ length: SLOTS + 16 }, () => hasher.verify(PHC, key));
@@ -119,7 +119,7 @@ describe('the queue', () => {
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 
-  test('a computation that does not come back is given up, and keeps its place until it does', async () => {
+  test('a computation beyond its deadline is given up and keeps its slot until it ends', async () => {
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
     const stuck = Array.from({ length: SLOTS }, () => hasher.verify(PHC, key));
@@ -133,7 +133,7 @@ describe('the queue', () => {
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 
-  test('a computation that fails frees its place and blames nobody', async () => {
+  test('a computation that fails frees its slot and is not the client’s error', async () => {
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
     for (let round = 0; round < SLOTS + 1; round += 1) {
@@ -149,7 +149,7 @@ describe('the queue', () => {
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 
-  test('lets a request go before a key that is being made', async () => {
+  test('gives verification priority over issuing', async () => {
     const { running, argon2 } = held();
     const order: string[] = [];
     const hasher = new Hasher(metrics, {
@@ -188,8 +188,8 @@ async function hasherIsFree(hasher: Hasher, running: { readonly end: () => void 
   return started === SLOTS;
 }
 
-describe('the wait that is told', () => {
-  test('grows with the keys that were turned away, and differs between them', async () => {
+describe('the announced wait', () => {
+  test('grows with the rejected keys and differs between them', async () => {
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
     const told = async (count: number): Promise<readonly number[]> => {
@@ -208,7 +208,7 @@ describe('the wait that is told', () => {
     await filling;
   });
 
-  test('of many distinct keys after a cold start lets everyone in who obeys it', async () => {
+  test('after a cold start admits all callers that obey it', async () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
     let runs = 0;

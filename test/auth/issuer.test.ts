@@ -9,7 +9,7 @@ import { atOnce, bearer, openSetting, outcome, wrongKey } from './setting.ts';
 const code = (error: unknown) => (error instanceof GatewayError ? error.code : error);
 
 describe('issuing', () => {
-  test('gives the key whole once, and stores what checks it', async () => {
+  test('returns the whole key once and stores its hashes', async () => {
     await using setting = await openSetting({});
     const issued = await setting.issuer.issue({ tier: 'Pro', name: '  build server ' });
     expect(issued.key.reveal()).toMatch(/^[0-9a-f]{32}$/);
@@ -33,7 +33,7 @@ describe('issuing', () => {
     ['contains a control character', 'a\nb'],
     ['contains a control character', 'a\u202eb'],
     ['contains text that looks like a key', `x ${'0123456789abcdef'.repeat(2)}`],
-  ])('refuses a name that %s', async (why, name) => {
+  ])('rejects a name that %s', async (why, name) => {
     await using setting = await openSetting();
     await expect(setting.issuer.issue({ tier: 'Free', name })).rejects.toMatchObject({
       code: 'invalid_value',
@@ -43,7 +43,7 @@ describe('issuing', () => {
     expect(await setting.store.lastChange()).toBe(0);
   });
 
-  test('draws again when the prefix is taken, before it hashes', async () => {
+  test('draws another prefix before hashing when one is taken', async () => {
     const draws = [1, 1, 1, 2];
     await using setting = await openSetting({
       argon2: 'quick',
@@ -55,7 +55,7 @@ describe('issuing', () => {
     expect(draws).toEqual([]);
   });
 
-  test('draws again when the prefix is taken in between', async () => {
+  test('draws another prefix when one is taken concurrently', async () => {
     const draws = [1, 1, 2];
     await using setting = await openSetting({
       argon2: 'quick',
@@ -65,7 +65,7 @@ describe('issuing', () => {
     expect([one.prefix, two.prefix].sort()).toEqual(['01010101', '02020202']);
   });
 
-  test('gives up after some draws, as trouble of the gateway', async () => {
+  test('gives up after some draws, with a server error', async () => {
     await using setting = await openSetting({
       argon2: 'quick',
       random: (size) => new Uint8Array(size).fill(7),
@@ -74,7 +74,7 @@ describe('issuing', () => {
     await expect(setting.issue()).rejects.toMatchObject({ code: 'store_unavailable', status: 503 });
   });
 
-  test('one more for the same holder, also when its key has ended', async () => {
+  test('issues another key for the same holder, even when its key has ended', async () => {
     await using setting = await openSetting();
     const { prefix, holderId } = await setting.issue('Pro');
     await setting.issuer.revoke(prefix);
@@ -88,7 +88,7 @@ describe('issuing', () => {
 describe('free keys', () => {
   const order = (address: string, perDay = 3) => ({ address, perDay });
 
-  test('requests at once get exactly as many as a day allows', async () => {
+  test('concurrent requests get exactly the daily limit', async () => {
     await using setting = await openSetting();
     const outcomes = await Promise.allSettled(
       Array.from({ length: 12 }, () => setting.issuer.issueFree(order('192.0.2.1'))),
@@ -100,7 +100,7 @@ describe('free keys', () => {
       if (one.status === 'rejected') expect(code(one.reason)).toBe('free_key_limit');
   });
 
-  test('an address that had its share is refused without a hash', async () => {
+  test('an address at its limit is rejected without a hash', async () => {
     await using setting = await openSetting();
     await setting.issuer.issueFree(order('192.0.2.1', 1));
     for (let index = 0; index < 20; index += 1) {
@@ -114,7 +114,7 @@ describe('free keys', () => {
     });
   });
 
-  test('count by /64, and anew each day in UTC', async () => {
+  test('are counted by /64 and per UTC day', async () => {
     let today = new Date('2030-06-30T23:59:59.999Z');
     await using setting = await openSetting({ argon2: 'quick', today: () => today });
     const take = (address: string) => setting.issuer.issueFree(order(address, 1)).then(() => 'given', code);
@@ -127,7 +127,7 @@ describe('free keys', () => {
     expect(await take('192.0.2.1')).toBe('given');
   });
 
-  test('leave no address in the store', async () => {
+  test('store no address', async () => {
     await using setting = await openSetting();
     await setting.issuer.issueFree(order('203.0.113.77'));
     await setting.issuer.issueFree(order('2001:db8:dead:beef::1'));
@@ -141,7 +141,7 @@ describe('free keys', () => {
 });
 
 describe('rotation', () => {
-  test('gives a new key to the same holder and ends the old one at once', async () => {
+  test('issues a new key to the same holder and ends the old one at once', async () => {
     await using setting = await openSetting();
     const { key, prefix, holderId } = await setting.issue('Pro');
     const caller = atOnce(setting.authenticator.authenticate(bearer(key), ''));
@@ -160,7 +160,7 @@ describe('rotation', () => {
     ]);
   });
 
-  test('fifty at once: one gets a key, the others learn that theirs is bad, and one hash is computed', async () => {
+  test('fifty at once: one gets a key, the others get invalid_api_key, and one hash is computed', async () => {
     await using setting = await openSetting();
     const { key, prefix } = await setting.issue();
     const caller = await setting.authenticator.authenticate(bearer(key), '');
@@ -197,7 +197,7 @@ describe('rotation', () => {
     for (const store of stores) await store.close();
   });
 
-  test('that the store cannot do changes nothing, and all who wait for it may try again', async () => {
+  test('that the store fails changes nothing, and all callers can retry', async () => {
     await using setting = await openSetting();
     const { key, prefix } = await setting.issue();
     const caller = await setting.authenticator.authenticate(bearer(key), '');
@@ -214,7 +214,7 @@ describe('rotation', () => {
   });
 
   test.each(['revoked', 'unknown'])(
-    'of a key that is %s is refused as a bad key, without a hash',
+    'of a key that is %s is rejected as invalid, without a hash',
     async (how) => {
       await using setting = await openSetting();
       const { key } = await setting.issue();
@@ -226,7 +226,7 @@ describe('rotation', () => {
     },
   );
 
-  test('races with a revocation and only one of them wins', async () => {
+  test('races with a revocation: exactly one of them succeeds', async () => {
     await using setting = await openSetting();
     for (let round = 0; round < 20; round += 1) {
       const { key, prefix } = await setting.issue();
@@ -244,7 +244,7 @@ describe('rotation', () => {
 });
 
 describe('revocation', () => {
-  test('says what it came to', async () => {
+  test('returns its result', async () => {
     await using setting = await openSetting();
     const { prefix } = await setting.issue();
     expect(await setting.issuer.revoke(prefix, 'asked for')).toMatchObject({ kind: 'revoked' });
@@ -259,7 +259,7 @@ describe('revocation', () => {
     expect(await setting.store.findKey(none)).toBeUndefined();
   });
 
-  test('refuses a reason with a key in it, and ends nothing then', async () => {
+  test('rejects a reason that contains a key, and revokes nothing', async () => {
     await using setting = await openSetting();
     const { key, prefix } = await setting.issue();
     await expect(setting.issuer.revoke(prefix, `leaked: ${key.reveal()}`)).rejects.toMatchObject({

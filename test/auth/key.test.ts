@@ -20,7 +20,7 @@ describe('a key', () => {
     );
   });
 
-  test('is nothing else', () => {
+  test('is no other text', () => {
     const others = [
       '',
       TEXT.slice(1),
@@ -47,7 +47,7 @@ describe('a key', () => {
       expect(Key.fromHeader(`${scheme}${TEXT}`)?.reveal()).toBe(TEXT);
   });
 
-  test('in a header is nothing else', () => {
+  test('in a header has no other form', () => {
     const others = [
       '',
       'Bearer',
@@ -69,7 +69,7 @@ describe('a key', () => {
     for (const other of others) expect(Key.fromHeader(other)).toBeUndefined();
   });
 
-  test('is generated from 16 random bytes, whole', () => {
+  test('is generated from 16 random bytes', () => {
     const sizes: number[] = [];
     const key = Key.generate((size) => {
       sizes.push(size);
@@ -99,7 +99,7 @@ describe('a key', () => {
   });
 });
 
-test('masking cuts everything that could be a key to its prefix, in either case', () => {
+test('masking shortens everything that could be a key to its prefix, in either case', () => {
   expect(maskKeys(`a ${TEXT} b`)).toBe('a 01234567… b');
   expect(maskKeys(`--x=${TEXT.toUpperCase()}!`)).toBe('--x=01234567…!');
   expect(maskKeys(`${TEXT}${TEXT}`)).toBe('01234567…');

@@ -210,7 +210,7 @@ const commands = [
   fc.boolean().map((well) => new StoreBecomes(well)),
 ];
 
-test('whatever is done to keys in whatever order, the answers are those of the rules', async () => {
+test('any sequence of operations on keys gives the answers of the model', async () => {
   await fc.assert(
     fc.asyncProperty(fc.commands(commands, { size: 'large', maxCommands: 60 }), async (run) => {
       await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 1_000_000 });

@@ -38,14 +38,14 @@ function found(keys: readonly Key[], places: ReadonlyMap<string, Buffer | string
   return hits;
 }
 
-test('the search finds a key that is there', () => {
+test('the search finds a planted key', () => {
   const key = wrongKey();
   expect(found([key], new Map([['here', `x ${key.reveal()} y`]]))).toEqual(['text in here']);
   const coded = Buffer.from(key.reveal()).toString('base64');
   expect(found([key], new Map([['there', coded]]))).toEqual(['base64 of the text in there']);
 });
 
-test('no whole key is left in the store, the log, the metrics, an error or an object of the gateway', async () => {
+test('no whole key is in the store, the log, the metrics, an error or an object of the gateway', async () => {
   await using setting = await openSetting({});
   const { issuer, authenticator, store } = setting;
   const destination = new PassThrough();

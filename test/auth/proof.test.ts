@@ -28,7 +28,7 @@ function gate() {
   };
 }
 
-test('a key that three replicas meet at once is proved once', async () => {
+test('a key that three replicas see at once is proven once', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { setting } = fleet;
   // Slow enough for the others to come while it runs.
@@ -49,7 +49,7 @@ test('a key that three replicas meet at once is proved once', async () => {
   }
 });
 
-test('a key that was proved once is not proved by a replica that starts later, nor looked up in the store', async () => {
+test('a proven key is neither proven nor looked up in the store by a replica that starts later', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { setting } = fleet;
   const { key, prefix } = await setting.issue();
@@ -61,7 +61,7 @@ test('a key that was proved once is not proved by a replica that starts later, n
   expect([setting.argon2.verifies, setting.lookups - before]).toEqual([1, 0]);
 });
 
-test('a key that a replica issued is proved for all of them', async () => {
+test('a key issued by a replica is proven for all', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica(), await fleet.replica()];
   const { key } = await one.issuer.issue({ tier: 'Pro' });
@@ -69,7 +69,7 @@ test('a key that a replica issued is proved for all of them', async () => {
   expect([fleet.setting.argon2.verifies, fleet.setting.lookups]).toEqual([0, 0]);
 });
 
-test('when the replica that began is gone, the others go on after a moment', async () => {
+test('when the claiming replica is gone, another proves the key after the claim expires', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { setting } = fleet;
   const { key, prefix } = await setting.issue();
@@ -84,7 +84,7 @@ test('when the replica that began is gone, the others go on after a moment', asy
   expect(setting.argon2.verifies).toBe(1);
 });
 
-test('when it takes too long, the others prove the key themselves', async () => {
+test('when the proof takes too long, the others prove the key themselves', async () => {
   await using fleet = await openFleetSetting(server.url);
   const slow = gate();
   const one = await fleet.replica({ verifying: slow.verifying });
@@ -98,7 +98,7 @@ test('when it takes too long, the others prove the key themselves', async () => 
   expect(await first).toBe(key.prefix);
 });
 
-test('where there is no place for Argon2 the answer is 503, and another replica may begin at once', async () => {
+test('without a slot for Argon2 the answer is 503, and another replica can claim the proof at once', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { setting } = fleet;
   const blocked = gate();
@@ -132,7 +132,7 @@ test('where there is no place for Argon2 the answer is 503, and another replica 
   await Promise.all(busy);
 });
 
-test('a wrong key claims nothing, and is proved by nobody', async () => {
+test('a wrong key claims no proof and is never proven', async () => {
   await using fleet = await openFleetSetting(server.url, { failuresPerMinute: () => 1e6 });
   const { setting } = fleet;
   const { prefix } = await setting.issue();
@@ -147,7 +147,7 @@ test('a wrong key claims nothing, and is proved by nobody', async () => {
   expect(await server.command('EXISTS', proofKey(prefix), recordKey(prefix))).toBe(0);
 });
 
-test('without Redis every replica proves for itself', async () => {
+test('without Redis every replica proves the key itself', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { setting } = fleet;
   const { key } = await setting.issue();

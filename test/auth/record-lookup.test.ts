@@ -77,8 +77,8 @@ async function late(work: Promise<FoundRecord>): Promise<string> {
   }
 }
 
-describe('a record is looked for', () => {
-  test('in Redis, then in the store, and then for one second in neither', async () => {
+describe('a record is looked up', () => {
+  test('in Redis, then in the store, then for one second in the cache', async () => {
     const { lookup, asked, state } = open();
     expect(await lookup.find(ONE, false)).toMatchObject({
       record: { prefix: ONE },
@@ -94,21 +94,21 @@ describe('a record is looked for', () => {
     expect(asked).toHaveLength(4);
   });
 
-  test('in Redis alone when it is there, and has been proved then', async () => {
+  test('in Redis alone when it has the record, which is then proven', async () => {
     const { lookup, asked, state } = open();
     state.inRedis = () => record(1);
     expect(await lookup.find(ONE, false)).toMatchObject({ record: { version: 1 }, isProved: true });
     expect(asked).toEqual([`redis ${ONE}`]);
   });
 
-  test('once for all who ask at the same time', async () => {
+  test('once for all concurrent callers (single-flight)', async () => {
     const { lookup, asked } = open();
     const found = await Promise.all(Array.from({ length: 100 }, () => lookup.find(ONE, false)));
     expect(new Set(found).size).toBe(1);
     expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
   });
 
-  test('again as soon as the key has changed, and not because another has', async () => {
+  test('again when the key has changed, but not when another has', async () => {
     const { lookup, asked, clock } = open();
     await lookup.find(ONE, false);
     clock.record(numbered(2), 2);
@@ -119,7 +119,7 @@ describe('a record is looked for', () => {
     expect(asked).toHaveLength(4);
   });
 
-  test('again after a failure, which is not remembered', async () => {
+  test('again after a failure, which is not cached', async () => {
     const { lookup, state } = open();
     state.isFailing = true;
     expect(await late(lookup.find(ONE, false))).toBe('auth_unavailable');
@@ -128,8 +128,8 @@ describe('a record is looked for', () => {
   });
 });
 
-describe('what Redis says', () => {
-  test('is not believed when a newer version was heard of, and is when it is that one', async () => {
+describe('a record in Redis', () => {
+  test('is not accepted when a newer version is known, and is when it has that version', async () => {
     const { lookup, asked, clock, state } = open();
     clock.record(ONE, 2);
     state.inRedis = () => record(1);
@@ -143,21 +143,18 @@ describe('what Redis says', () => {
   test.each([
     ['ended', 'revoked'],
     ['changed', 'changed'],
-  ] as const)(
-    'by a tombstone that it has %s is passed on, and the store has the last word',
-    async (tombstone, kind) => {
-      const { lookup, asked, clock, marked, state } = open();
-      state.inRedis = () => ({ kind: 'tombstone', tombstone, version: 2 });
-      const found = await lookup.find(ONE, true);
-      expect(marked).toEqual([{ prefix: ONE, kind, version: 2 }]);
-      expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
-      // The answer of the store was asked for after the change that Redis claims, and counts.
-      expect(found).toMatchObject({ record: { version: 1 }, isProved: false });
-      expect(clock.isUnchangedSince(ONE, found.position)).toBe(true);
-    },
-  );
+  ] as const)('that is a tombstone (%s) is reported, and the store decides', async (tombstone, kind) => {
+    const { lookup, asked, clock, marked, state } = open();
+    state.inRedis = () => ({ kind: 'tombstone', tombstone, version: 2 });
+    const found = await lookup.find(ONE, true);
+    expect(marked).toEqual([{ prefix: ONE, kind, version: 2 }]);
+    expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
+    // The answer of the store was asked for after the change that Redis claims, and counts.
+    expect(found).toMatchObject({ record: { version: 1 }, isProved: false });
+    expect(clock.isUnchangedSince(ONE, found.position)).toBe(true);
+  });
 
-  test('by a tombstone that is older than what was heard is nothing new', async () => {
+  test('that is a tombstone older than the known version is ignored', async () => {
     const { lookup, clock, marked, state } = open();
     clock.record(ONE, 3);
     state.inRedis = () => ({ kind: 'tombstone', tombstone: 'ended', version: 2 });
@@ -166,7 +163,7 @@ describe('what Redis says', () => {
   });
 });
 
-describe('when many wait', () => {
+describe('when many look-ups wait', () => {
   /** As many as may run at once, none of which gets an answer before the test says so. */
   async function busy() {
     const setting = open({ isManual: true });
@@ -178,7 +175,7 @@ describe('when many wait', () => {
     return { ...setting, find, all };
   }
 
-  test('keys that proved good come before all others', async () => {
+  test('verified keys take priority', async () => {
     const { held, find, all } = await busy();
     for (let index = 100; index < 120; index += 1) find(index, false);
     for (let index = 200; index < 205; index += 1) find(index, true);
@@ -193,7 +190,7 @@ describe('when many wait', () => {
     await Promise.all(all);
   });
 
-  test('no more than 32 are under way, 512 wait, and others are refused at once; known ones have a queue of their own', async () => {
+  test('32 run, 512 wait and others are rejected at once; verified keys have their own queue', async () => {
     const { asked, held, find, lookup, all } = await busy();
     for (let index = 1000; index < 1512; index += 1) find(index, false);
     expect(await late(lookup.find(numbered(2000), false))).toBe('auth_unavailable');
@@ -208,7 +205,7 @@ describe('when many wait', () => {
     for (const { answer } of held) answer();
   });
 
-  test('who asks for a key that waits already does not take a second place', async () => {
+  test('a second caller for a waiting key takes no second slot', async () => {
     const { held, find, all } = await busy();
     for (let index = 0; index < 600; index += 1) find(5000, false);
     for (const { answer } of held) answer();

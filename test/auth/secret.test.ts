@@ -34,13 +34,13 @@ describe('the secret', () => {
     expect(secret.digest(key)).toHaveLength(32);
   });
 
-  test('gives another value for every use', () => {
+  test('derives a different value for each use', () => {
     const secret = new KeySecret('x');
     const values = [secret.digest(key), secret.addressDigest(key.reveal()), secret.check()];
     expect(new Set(values.map((value) => value.toString('hex'))).size).toBe(3);
   });
 
-  test('does not show itself', () => {
+  test('does not print itself', () => {
     const secret = new KeySecret('very-secret-value');
     for (const shown of [
       inspect({ secret }, { showHidden: true }),
@@ -51,13 +51,13 @@ describe('the secret', () => {
     }
   });
 
-  test('is not empty', () => {
+  test('cannot be empty', () => {
     expect(() => new KeySecret('')).toThrow(SecretError);
   });
 });
 
 describe('without a configured secret', () => {
-  test('one is made beside the store, for this user alone, and kept', async () => {
+  test('is created beside the store with mode 0600 and kept', async () => {
     const first = await openSecret(undefined, config(), store);
     expect(readFileSync(file, 'utf8')).toMatch(/^[0-9a-f]{64}\n$/);
     expect(statSync(file).mode & 0o777).toBe(0o600);
@@ -66,7 +66,7 @@ describe('without a configured secret', () => {
     expect(second.digest(key)).toEqual(first.digest(key));
   });
 
-  test('of two processes that make one at once, the second takes the first one’s', async () => {
+  test('of two processes that create it at once, the second takes the file of the first', async () => {
     const first = 'f'.repeat(64);
     // Between the look at the file and its making, another process makes it.
     const overtaken: Store = Object.create(store, {
@@ -84,13 +84,13 @@ describe('without a configured secret', () => {
     expect(readdirSync(dir.path).filter((name) => name.includes('secret'))).toEqual(['keys.db.secret']);
   });
 
-  test('what the file holds may be moved into the configuration', async () => {
+  test('the content of the file can be moved into the configuration', async () => {
     const first = await openSecret(undefined, config(), store);
     const moved = await openSecret(readFileSync(file, 'utf8').trim(), config(), store);
     expect(moved.digest(key)).toEqual(first.digest(key));
   });
 
-  test('a lost file is not made anew: every key would look wrong', async () => {
+  test('a lost file is not recreated, because every key would be invalid', async () => {
     await openSecret(undefined, config(), store);
     renameSync(file, `${file}.moved`);
     await expect(openSecret(undefined, config(), store)).rejects.toThrow(
@@ -101,7 +101,7 @@ describe('without a configured secret', () => {
     await openSecret(undefined, config(), store);
   });
 
-  test('another file is refused', async () => {
+  test('a different file is rejected', async () => {
     await openSecret(undefined, config(), store);
     writeFileSync(file, `${'0'.repeat(64)}\n`);
     await expect(openSecret(undefined, config(), store)).rejects.toThrow(
@@ -109,7 +109,7 @@ describe('without a configured secret', () => {
     );
   });
 
-  test('an empty or unreadable file is an error, not an empty secret', async () => {
+  test('an empty or unreadable file is an error', async () => {
     writeFileSync(file, '\n');
     await expect(openSecret(undefined, config(), store)).rejects.toThrow(/is empty/);
     rmSync(file);
@@ -117,24 +117,24 @@ describe('without a configured secret', () => {
     await expect(openSecret(undefined, config(), store)).rejects.toThrow(SecretError);
   });
 
-  test('a file that cannot be made is an error with a way out', async () => {
+  test('a file that cannot be created is an error that names the alternative', async () => {
     const elsewhere = { kind: 'sqlite', path: dir.file('no/such/folder/keys.db') } as const;
     await expect(openSecret(undefined, elsewhere, store)).rejects.toThrow(/set `secret` instead/);
   });
 
-  test('a store without a file of its own needs one', async () => {
+  test('is required for a store that is not a file', async () => {
     const postgres = { kind: 'postgres', url: 'postgres://db/x' } as const;
     await expect(openSecret(undefined, postgres, store)).rejects.toThrow(/`secret` is not set/);
   });
 });
 
 describe('a configured secret', () => {
-  test('makes no file', async () => {
+  test('creates no file', async () => {
     await openSecret('configured', config(), store);
     expect(readdirSync(dir.path)).not.toContain('keys.db.secret');
   });
 
-  test('must stay the one that the first start had', async () => {
+  test('must not change after the first start', async () => {
     await openSecret('the first one', config(), store);
     const refused = openSecret('the second one', config(), store);
     await expect(refused).rejects.toThrow(SecretError);

@@ -45,7 +45,7 @@ async function kept(record: CheckableKey): Promise<Buffer> {
 }
 
 describe('a record', () => {
-  test('is found by every replica as it was kept', async () => {
+  test('is found by every replica as it was published', async () => {
     const { shared, metrics } = sharing();
     expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
     await shared.publish(recordOf(ONE, 3));
@@ -77,7 +77,7 @@ describe('a record', () => {
     ]);
   });
 
-  test('is found again after Redis has forgotten its scripts', async () => {
+  test('is found again after SCRIPT FLUSH', async () => {
     const { shared } = sharing();
     await shared.publish(recordOf(ONE));
     await server.command('SCRIPT', 'FLUSH');
@@ -85,7 +85,7 @@ describe('a record', () => {
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record', record: { version: 2 } });
   });
 
-  test('that has ended is a mark, which a slow reader does not undo', async () => {
+  test('of an ended key is a tombstone that a slow reader cannot overwrite', async () => {
     const { shared, metrics } = sharing();
     await shared.publish(recordOf(ONE, 1));
     expect(await marksIn(redis).write('ended', ONE, 2)).toBe(true);
@@ -94,7 +94,7 @@ describe('a record', () => {
     expect(await counted(metrics.sharedRecords)).toEqual({ ended: 1 });
   });
 
-  test('of the version that is there is written anew: a mark that is not true does not stay', async () => {
+  test('of the same version overwrites a false tombstone', async () => {
     const { shared } = sharing();
     await marksIn(redis).write('ended', ONE, 1);
     await shared.publish(recordOf(ONE, 1));
@@ -102,7 +102,7 @@ describe('a record', () => {
   });
 });
 
-test('everything that is written expires', async () => {
+test('every key in Redis expires', async () => {
   const { shared } = sharing();
   await shared.publish(recordOf(numbered(1)));
   await shared.publish(recordOf(numbered(1), 2));
@@ -126,7 +126,7 @@ test('everything that is written expires', async () => {
   expect(lives[proofKey(numbered(3))]).toBeLessThanOrEqual(2000);
 });
 
-describe('in any order of what replicas do', () => {
+describe('in any order of operations by replicas', () => {
   // Calls of one client are carried out in the order in which they were made, so that a batch need not wait for each.
   type Step =
     | { readonly kind: 'keep' | 'ended' | 'changed'; readonly version: number }
@@ -137,7 +137,7 @@ describe('in any order of what replicas do', () => {
     fc.constantFrom({ kind: 'find' as const }, { kind: 'find' as const }, { kind: 'forget' as const }),
   );
 
-  test('Redis holds what is newest of what it was told since it last forgot', async () => {
+  test('Redis has the newest value that was written since its last flush', async () => {
     const { shared } = sharing();
     const marks = marksIn(redis);
     // So that Redis knows both scripts: one that it does not know is sent again, behind others.
@@ -187,7 +187,7 @@ describe('in any order of what replicas do', () => {
     await fc.assert(property, { numRuns: 100 });
   });
 
-  test('no key that was marked comes back in 10^5 races, unless Redis forgets the mark', async () => {
+  test('no key with a tombstone comes back in 10^5 races, unless Redis loses the tombstone', async () => {
     // Three readers ask the store and write what they saw, each as late as it likes; one process ends the key.
     const actors = ['a.ask', 'a.put', 'b.ask', 'b.put', 'c.ask', 'c.put', 'commit', 'mark'];
     const race = fc.tuple(fc.shuffledSubarray(actors, { minLength: actors.length }), fc.nat({ max: 79 }));
@@ -243,7 +243,7 @@ describe('in any order of what replicas do', () => {
   });
 });
 
-describe('what is not as a replica wrote it', () => {
+describe('a value that no replica wrote', () => {
   async function expectDamaged(value: string | Buffer): Promise<void> {
     const { shared, metrics } = sharing();
     await put(value);
@@ -255,12 +255,12 @@ describe('what is not as a replica wrote it', () => {
   const signed = (version: number, payload: string, secret = SECRET) =>
     `${version} ${secret.recordDigest(`${version} ${payload}`).toString('base64')} ${payload}`;
 
-  test('is not believed and removed: cut at any place', async () => {
+  test('is rejected and removed: truncated at any place', async () => {
     const value = await kept(recordOf(ONE));
     for (let length = 0; length < value.length; length += 1) await expectDamaged(value.subarray(0, length));
   });
 
-  test('… with any one bit the other way', async () => {
+  test('… with any one bit flipped', async () => {
     const value = await kept(recordOf(ONE));
     const { shared, metrics } = sharing();
     const names = value.length * 8;
@@ -276,7 +276,7 @@ describe('what is not as a replica wrote it', () => {
     expect(await counted(metrics.sharedRecords)).toEqual({ damaged: names });
   });
 
-  test('… with another tier, version or holder than it was signed with', async () => {
+  test('… with a tier, version or holder other than the signed one', async () => {
     const value = String(await kept(recordOf(ONE)));
     expect(value).toContain('"tier":"Lite"');
     await expectDamaged(value.replace('"Lite"', '"Pro"'));
@@ -288,7 +288,7 @@ describe('what is not as a replica wrote it', () => {
     await expectDamaged(`${value}\n`);
   });
 
-  test('… another key’s record under this name', async () => {
+  test('… the record of another key', async () => {
     await expectDamaged(await kept(recordOf(numbered(2))));
   });
 
@@ -303,7 +303,7 @@ describe('what is not as a replica wrote it', () => {
     expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
   });
 
-  test('… signed, and not a record', async () => {
+  test('… signed but not a record', async () => {
     const payload = (await kept(recordOf(ONE))).toString().split(' ').slice(2).join(' ');
     await put(signed(1, payload));
     expect((await sharing().shared.find(ONE)).kind).toBe('record');
@@ -363,7 +363,7 @@ describe('what is not as a replica wrote it', () => {
     expect(await shared.find(ONE)).toEqual({ kind: 'tombstone', tombstone: 'ended', version: 2 });
   });
 
-  test('does not keep a record out for longer than until it is looked at', async () => {
+  test('blocks a record only until it is read', async () => {
     const { shared } = sharing();
     await put(`${'9'.repeat(6)} rubbish`);
     await shared.publish(recordOf(ONE));
@@ -372,7 +372,7 @@ describe('what is not as a replica wrote it', () => {
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
 
-  test('keeps no record out with a version that no key can have', async () => {
+  test('blocks no record by an impossible version', async () => {
     const { shared } = sharing();
     await put(`${'9'.repeat(15)} ended`);
     await shared.publish(recordOf(ONE));
@@ -380,7 +380,7 @@ describe('what is not as a replica wrote it', () => {
   });
 });
 
-describe('when Redis is in trouble', () => {
+describe('when Redis fails', () => {
   afterEach(async () => {
     server.resume();
     await server.config('maxmemory', 0);
@@ -398,7 +398,7 @@ describe('when Redis is in trouble', () => {
     expect(await shared.waitForProof(recordOf(numbered(2)))).toBe(false);
   }
 
-  test('paused: nothing is known of any key, and nothing rejects', async () => {
+  test('paused: look-ups find nothing and do not reject', async () => {
     await using client = await impatient();
     await sharing().shared.publish(recordOf(ONE));
     server.pause();
@@ -413,7 +413,7 @@ describe('when Redis is in trouble', () => {
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
 
-  test('away: likewise', async () => {
+  test('unavailable: likewise', async () => {
     await using gone = await startRedis();
     await using client = await impatient(gone.url);
     await gone.kill();
@@ -423,7 +423,7 @@ describe('when Redis is in trouble', () => {
     await expectHarmless(client);
   });
 
-  test('a replica that takes no writes: likewise, as soon as one was tried', async () => {
+  test('read-only: likewise after the first write', async () => {
     await using client = await impatient();
     await sharing().shared.publish(recordOf(ONE));
     await server.replicaOf();
@@ -431,7 +431,7 @@ describe('when Redis is in trouble', () => {
     expect(await sharing(client).shared.find(ONE)).toEqual({ kind: 'nothing' });
   });
 
-  test('out of memory: what is there is read, and what cannot be written is not missed', async () => {
+  test('out of memory: existing records are read, and failed writes are ignored', async () => {
     await using client = await impatient();
     await sharing().shared.publish(recordOf(numbered(3)));
     await server.config('maxmemory', 1);

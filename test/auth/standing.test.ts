@@ -16,8 +16,8 @@ async function standing({ authenticator }: Replica, key: { reveal(): string }): 
   }
 }
 
-describe('another tier', () => {
-  test('holds at once in the process that made it, and for others when they read of it', async () => {
+describe('a changed tier', () => {
+  test('applies at once in the process that changed it, and in others with their next poll', async () => {
     await using setting = await openSetting();
     const other = await setting.replica();
     const { key, holderId, prefix } = await setting.issue('Free');
@@ -39,7 +39,7 @@ describe('another tier', () => {
     expect(await counted(other.metrics.keyChanges)).toEqual({ issued: 1, changed: 1 });
   });
 
-  test('is known after 5 s also where nobody reads of it', async () => {
+  test('applies after 5 s without a poll', async () => {
     await using setting = await openSetting();
     const other = await setting.replica();
     const { key, holderId } = await setting.issue('Free');
@@ -49,7 +49,7 @@ describe('another tier', () => {
     expect(await other.authenticator.authenticate(bearer(key), '')).toMatchObject({ tier: 'Pro' });
   });
 
-  test('costs one look-up and no Argon2: a key never changes its hash', async () => {
+  test('costs one look-up and no Argon2 run', async () => {
     await using setting = await openSetting();
     const other = await setting.replica();
     const { key, holderId } = await setting.issue('Free');
@@ -62,7 +62,7 @@ describe('another tier', () => {
     expect([setting.lookups, setting.argon2.verifies]).toEqual([2, 1]);
   });
 
-  test('does not expose the key to the limit of failures from its address', async () => {
+  test('does not subject the key to the failure limit of its address', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 2 });
     const { key, holderId, prefix } = await setting.issue('Free');
     for (let index = 0; index < 4; index += 1) await outcome(setting.authenticator, wrongKey());
@@ -71,7 +71,7 @@ describe('another tier', () => {
     expect(await outcome(setting.authenticator, key)).toBe(prefix);
   });
 
-  test('is not passed over for the tier of before while the store is away: the answer is 503', async () => {
+  test('is not replaced by the previous tier while the store is away: the answer is 503', async () => {
     await using setting = await openSetting();
     const { key, holderId, prefix } = await setting.issue('Free');
     const other = await setting.issue('Free');
@@ -84,7 +84,7 @@ describe('another tier', () => {
     expect(await outcome(setting.authenticator, key)).toBe(prefix);
   });
 
-  test('that a holder has already is told again, and changes no version', async () => {
+  test('that the holder already has is announced again and changes no version', async () => {
     await using setting = await openSetting();
     const { holderId, prefix } = await setting.issue('Pro');
     const changed = vi.spyOn(setting.authenticator, 'changed');
@@ -93,7 +93,7 @@ describe('another tier', () => {
     expect(await setting.changeHolder('nobody', { tier: 'Pro' })).toEqual({ kind: 'unknown' });
   });
 
-  test('written by somebody else in a transaction is obeyed as soon as it is announced', async () => {
+  test('written in a transaction of the caller applies when it is announced', async () => {
     await using setting = await openSetting();
     const { key, holderId } = await setting.issue('Free');
     const at = '2030-01-01T00:00:00.000Z';
@@ -104,7 +104,7 @@ describe('another tier', () => {
     expect((await setting.authenticator.authenticate(bearer(key), '')).tier).toBe('Lite');
   });
 
-  test('that comes between a key and its announcement is not covered by the key as it was made', async () => {
+  test('between the insert of a key and its announcement is not lost', async () => {
     await using setting = await openSetting();
     const addKey = setting.store.addKey.bind(setting.store);
     vi.spyOn(setting.store, 'addKey').mockImplementation(async (...order) => {
@@ -119,7 +119,7 @@ describe('another tier', () => {
     expect(await outcome(setting.authenticator, key)).toBe('billing_not_active');
   });
 
-  test('is refused with a reason that has a key in it, and nothing changes', async () => {
+  test('with a reason that contains a key is rejected and changes nothing', async () => {
     await using setting = await openSetting();
     const { key, holderId } = await setting.issue('Free');
     await expect(setting.changeHolder(holderId, { tier: 'Pro' }, `of ${key.reveal()}`)).rejects.toMatchObject(
@@ -130,7 +130,7 @@ describe('another tier', () => {
 });
 
 describe('a suspended holder', () => {
-  test('is told so, from memory too, and is let in where that is asked for', async () => {
+  test('gets billing_not_active, also from the cache, and is admitted where any standing is allowed', async () => {
     await using setting = await openSetting();
     const { key, prefix, holderId } = await setting.issue();
     await setting.changeHolder(holderId, { standing: 'suspended' });
@@ -144,7 +144,7 @@ describe('a suspended holder', () => {
     expect(await outcome(setting.authenticator, key)).toBe(prefix);
   });
 
-  test('is told so a first time, and of a wrong key with its prefix nobody learns it', async () => {
+  test('gets billing_not_active at the first request; a wrong key with its prefix does not reveal it', async () => {
     await using setting = await openSetting();
     const other = await setting.replica();
     const { key, prefix, holderId } = await setting.issue();
@@ -155,7 +155,7 @@ describe('a suspended holder', () => {
     expect(await outcome(setting.authenticator, key)).toBe('invalid_api_key');
   });
 
-  test('does not count as one who tries bad keys', async () => {
+  test('does not count as a failure', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 2 });
     const { key, holderId } = await setting.issue();
     const fresh = await setting.issue();
@@ -166,7 +166,7 @@ describe('a suspended holder', () => {
   });
 
   test.each(['failing', 'silent'] as const)(
-    'is not said to be one for longer than it is known: with the store %s the answer is 503',
+    'is not served stale as suspended: with the store %s the answer is 503',
     async (mood) => {
       await using setting = await openSetting();
       const { key, holderId } = await setting.issue();
@@ -195,7 +195,7 @@ describe('a suspended holder', () => {
 });
 
 describe('rotation and changes of the holder at the same time', () => {
-  test('a caller that was checked before the change rotates all the same', async () => {
+  test('a principal from before the change can rotate', async () => {
     await using setting = await openSetting();
     const { key, holderId, prefix } = await setting.issue('Free');
     const caller = await setting.authenticator.authenticate(bearer(key), '');
@@ -204,7 +204,7 @@ describe('rotation and changes of the holder at the same time', () => {
     expect((await setting.store.historyOf(prefix)).at(-1)).toMatchObject({ kind: 'rotated', version: 3 });
   });
 
-  test('in any order no key is bad that is not, and the last key has what the holder has', async () => {
+  test('in any order valid keys stay valid, and the last key has the tier of the holder', async () => {
     await using setting = await openSetting();
     const other = await setting.replica();
     const change = fc.record(

@@ -26,8 +26,8 @@ describe('the checkout', () => {
   const post = (body: string, headers: Record<string, string>): Promise<RawResponse> =>
     ask(gateway.url, { target: '/checkout', headers, body });
 
-  describe('gives a Free key at once', () => {
-    test('to a program: four fields in JSON', async () => {
+  describe('issues a Free key at once', () => {
+    test('to a program: four JSON fields', async () => {
       const response = await order(gateway.url, 'Free');
       expect([response.status, response.header('content-type'), response.header('cache-control')]).toEqual([
         201,
@@ -43,7 +43,7 @@ describe('the checkout', () => {
       expect(await statusOf(gateway.url, key)).toBe(200);
     });
 
-    test('to a form: on a page that says that it is the only time', async () => {
+    test('to a form: on a page that says that it is shown once', async () => {
       const response = await orderByForm(gateway.url, { tier: 'Free' });
       expect([response.status, response.header('content-type')]).toEqual([201, HTML]);
       const { faults, elements } = readPage(response.text());
@@ -59,7 +59,7 @@ describe('the checkout', () => {
       expect(await statusOf(gateway.url, key)).toBe(200);
     });
 
-    test('a page that is loaded again shows another key; the first one stays good', async () => {
+    test('a reloaded page shows another key; the first one stays valid', async () => {
       const first = keyOnPage((await orderByForm(gateway.url, { tier: 'Free' })).text());
       const second = keyOnPage((await orderByForm(gateway.url, { tier: 'Free' })).text());
       expect(second).not.toBe(first);
@@ -78,7 +78,7 @@ describe('the checkout', () => {
       expect(response.header('content-type')).toBe(body.includes('{') ? 'application/json' : HTML);
     });
 
-    test('and the access log names it by its prefix', async () => {
+    test('and the access log has its prefix', async () => {
       const response = await order(gateway.url, 'Free');
       const key = textField(response.json(), 'key');
       expect(await gateway.accessLine(response)).toMatchObject({
@@ -92,7 +92,7 @@ describe('the checkout', () => {
     });
   });
 
-  describe('refuses', () => {
+  describe('rejects', () => {
     const cases: readonly (readonly [string, Record<string, string>, number, string, string | null])[] = [
       ['no tier', {}, 400, 'missing_required_parameter', 'tier'],
       ['an unknown tier', { tier: 'Gold' }, 400, 'invalid_value', 'tier'],
@@ -125,14 +125,14 @@ describe('the checkout', () => {
       expect(await gateway.accessLine(response)).toMatchObject({ status, outcome: code });
     });
 
-    test('a number, a list, null as the tier: it is missing', async () => {
+    test('a number, a list or null as the tier: it is missing', async () => {
       for (const tier of [7, ['Free'], null, { Free: 1 }]) {
         const response = await ask(gateway.url, { target: '/checkout', body: { tier } });
         expect([response.status, codeOf(response)]).toEqual([400, 'missing_required_parameter']);
       }
     });
 
-    test('a free key where Free is not on offer', async () => {
+    test('a free key without the tier Free', async () => {
       await using other = await startGateway({ config: { tiers: { Pro: {} } } });
       const response = await order(other.url, 'Free');
       expect([response.status, codeOf(response)]).toEqual([501, 'checkout_not_configured']);
@@ -157,19 +157,19 @@ describe('the checkout', () => {
       expect([response.status, response.header('content-type')]).toEqual([413, HTML]);
     });
 
-    test('GET: nothing is made by following a link', async () => {
+    test('GET: following a link creates nothing', async () => {
       const response = await ask(gateway.url, { method: 'GET', target: '/checkout?tier=Free' });
       expect([response.status, response.header('allow')]).toEqual([405, 'POST']);
     });
 
-    test('what the form says is not on the page', async () => {
+    test('and does not repeat form values on the page', async () => {
       const response = await orderByForm(gateway.url, { tier: '<b>"Free"</b>' });
       expect(response.status).toBe(400);
       expect(response.text()).not.toMatch(/<b>|&#60;b/);
     });
   });
 
-  describe('a form from elsewhere', () => {
+  describe('a form from another origin', () => {
     const own = (): string => new URL(gateway.url).origin;
 
     test.each([
@@ -180,7 +180,7 @@ describe('the checkout', () => {
       ['nobody, by an old browser', { origin: 'null' }],
       ['the same host on another port', { origin: 'http://127.0.0.1:1' }],
       ['a host that begins alike', { origin: 'OWN.elsewhere.test' }],
-    ])('%s: 403, as a page to a form and as JSON to the rest, and no key', async (_name, headers) => {
+    ])('%s: 403 without a key, as a page to a form and as JSON otherwise', async (_name, headers) => {
       const sent = { ...headers, origin: headers.origin.replace('OWN', own()) };
       const form = await post('tier=Free', { 'content-type': FORM, ...sent });
       expect([form.status, form.header('content-type')]).toEqual([403, HTML]);
@@ -190,7 +190,7 @@ describe('the checkout', () => {
       expect((form.text() + program.text()).replaceAll(/req_[0-9a-f]{32}/g, '')).not.toMatch(/[0-9a-f]{32}/);
     });
 
-    test('the own pages: as a browser sends them, by the public name and by the one at hand', async () => {
+    test('own pages are accepted under the public name and the local one', async () => {
       await using named = await startGateway({
         config: { public_url: 'https://llm.example.com', free_keys: { per_ip_per_day: 1000 } },
       });
@@ -208,7 +208,7 @@ describe('the checkout', () => {
     });
   });
 
-  test('a fault of the gateway is logged with what happened, and answered 500 without it', async () => {
+  test('an internal error is logged with its cause and answered 500 without it', async () => {
     const spy = vi
       .spyOn(gateway.app.issuer, 'issueFree')
       .mockRejectedValue(new TypeError('a fault in the code'));
@@ -238,7 +238,7 @@ describe('the example on the page', () => {
   };
 
   test.each(['echo', 'it\'s $(id) `id` "quoted" \\ \\n $HOME', '<b>&amp;</b>', 'ünï/cödé:1'])(
-    'survives a shell, whatever the model is called: %s',
+    'survives a shell with any model name: %s',
     async (name) => {
       await using gateway = await startGateway({
         config: {
@@ -262,7 +262,7 @@ describe('the example on the page', () => {
     },
   );
 
-  test('asks for a model that the key may use, and for no pattern', async () => {
+  test('uses a model that the key may use, and no pattern', async () => {
     const target = [{ upstream: 'echo', model: 'echo' }];
     await using gateway = await startGateway({
       config: {

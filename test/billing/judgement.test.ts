@@ -75,7 +75,7 @@ function factsOf({ session: of = {}, subscription = {}, money = {} }: Case = {})
 const decide = (order: Order, facts?: Case) =>
   orderVerdict(order, facts === undefined ? undefined : factsOf(facts), { now: NOW, grace: 7 * DAY });
 
-describe('an order whose session nobody knows', () => {
+describe('an order without a known session', () => {
   test.each<[number, string, number | null]>([
     [0, 'pending', 10 * MINUTE],
     [11 * MINUTE, 'pending', 11 * MINUTE],
@@ -87,7 +87,7 @@ describe('an order whose session nobody knows', () => {
     expect(decide(aged(age))).toMatchObject({ state, standing: 'none', dueAt });
   });
 
-  test('stays as it is once it is more than pending', () => {
+  test('does not change after it was paid', () => {
     const order = aged(DAY, { state: 'claimed', standing: 'active', reason: 'why', claimedAt: iso(NOW) });
     const change = decide(order);
     expect(change).toMatchObject({ state: 'claimed', standing: 'active', reason: 'why' });
@@ -97,7 +97,7 @@ describe('an order whose session nobody knows', () => {
   });
 });
 
-describe('a session that is not what was ordered', () => {
+describe('a session that differs from the order', () => {
   test.each<[string, Partial<SessionFacts>]>([
     ['order', { reference: 'ord_2' }],
     ['order', { reference: null }],
@@ -126,7 +126,7 @@ describe('a session that is not what was ordered', () => {
     });
   });
 
-  test('the session of an order that knows none yet is accepted, and so is one for nothing at a price of nothing', () => {
+  test('is accepted for an order without a session, and without payment at a price of 0', () => {
     expect(mismatchOf(aged(0, { session: null }), session())).toBeUndefined();
     expect(
       mismatchOf(aged(0, { amount: 0 }), session({ amount: 0, payment: 'not_required' })),
@@ -145,12 +145,12 @@ describe('a session that is not what was ordered', () => {
     });
   });
 
-  test('names of a foreign session are not taken', () => {
+  test('ids of a foreign session are not stored', () => {
     expect(Object.keys(decide(aged(0), { session: { reference: 'ord_2' } }))).not.toContain('session');
   });
 });
 
-describe('a session that is not paid', () => {
+describe('an unpaid session', () => {
   test.each<[string, Partial<SessionFacts>, string, string | null]>([
     ['open', { status: 'open' }, 'pending', null],
     ['complete', { status: 'complete' }, 'pending', 'payment under way'],
@@ -166,7 +166,7 @@ describe('a session that is not paid', () => {
     });
   });
 
-  test('one that was paid is not void for a flag that speaks of the payment', () => {
+  test('a paid one is not void because of a failure flag', () => {
     expect(decide(aged(0), { session: { hasFailed: true, status: 'expired' } })).toMatchObject({
       state: 'paid',
     });
@@ -174,7 +174,7 @@ describe('a session that is not paid', () => {
 });
 
 describe('a paid order', () => {
-  test('waits for its buyer, or is claimed at once where a holder ordered', () => {
+  test('waits for its buyer, or is claimed at once when a holder ordered', () => {
     expect(decide(aged(0), {})).toMatchObject({
       state: 'paid',
       standing: 'active',
@@ -189,14 +189,14 @@ describe('a paid order', () => {
     expect(decide(aged(0, { holderId: 'h' }), {})).toMatchObject({ state: 'claimed', claimedAt: iso(NOW) });
   });
 
-  test('keeps when it was first paid and claimed', () => {
+  test('keeps the times when it was first paid and claimed', () => {
     const change = decide(aged(0, { state: 'claimed', paidAt: iso(1), claimedAt: iso(2) }), {});
     expect(Object.keys(change)).not.toContain('paidAt');
     expect(Object.keys(change)).not.toContain('claimedAt');
     expect(Object.keys(decide(aged(0), { session: { payment: 'unpaid' } }))).not.toContain('paidAt');
   });
 
-  test('keeps names that the session does not have any more', () => {
+  test('keeps ids that the session no longer has', () => {
     const order = aged(0, { subscription: 'sub_1', payment: 'pi_1', customer: 'cus_1' });
     const facts = { session: { subscription: null, payment_id: null, customer: null }, subscription: null };
     expect(decide(order, facts)).toMatchObject({ subscription: 'sub_1', payment: 'pi_1', customer: 'cus_1' });
@@ -216,7 +216,7 @@ describe('a paid order', () => {
     if (standing === 'held') expect(decide(aged(0), { money })).toMatchObject({ dueAt: iso(NOW + DAY) });
   });
 
-  test('a warning holds no order that support trusts', () => {
+  test('a fraud warning does not hold a trusted order', () => {
     expect(decide(aged(0, { isTrusted: true }), { money: { isSuspect: true } })).toMatchObject({
       standing: 'active',
     });
@@ -225,7 +225,7 @@ describe('a paid order', () => {
   test.each<[number, number | null]>([
     [180 * DAY - 1, DAY],
     [180 * DAY, null],
-  ])('paid once, %i ms old, is looked at again while it can be disputed', (age, wait) => {
+  ])('paid once, %i ms old, is checked again while it can be disputed', (age, wait) => {
     const order = aged(age, { mode: 'payment' });
     const facts = { session: { mode: 'payment', subscription: null }, subscription: null };
     expect(decide(order, facts)).toMatchObject({
@@ -254,7 +254,7 @@ describe('a subscription', () => {
     expect(decide(aged(DAY, { state: 'claimed' }), { subscription })).toMatchObject({ standing, dueAt });
   });
 
-  test('that has ended stays so, whatever an older answer says; a newer end counts', () => {
+  test('that has ended stays ended after an outdated answer; a newer end counts', () => {
     const over = aged(DAY, { state: 'claimed', isCancelled: true, paidUntil: iso(NOW - 1) });
     expect(decide(over, {})).toMatchObject({ standing: 'ended', paidUntil: iso(NOW - 1) });
     expect(decide({ ...over, paidUntil: null }, {})).toMatchObject({ standing: 'active' });
@@ -269,7 +269,7 @@ describe('a holder with several orders', () => {
   const claimed = (id: string, changed: Partial<Order> = {}) =>
     aged(DAY, { id, state: 'claimed', standing: 'active', subscription: `sub_${id}`, ...changed });
 
-  test('only what is claimed and paid entitles', () => {
+  test('only claimed and paid orders entitle', () => {
     expect(isEntitled(claimed('a'))).toBe(true);
     expect(isEntitled(claimed('a', { standing: 'past_due' }))).toBe(true);
     for (const standing of ['none', 'held', 'lapsed', 'ended'] as const)
@@ -278,7 +278,7 @@ describe('a holder with several orders', () => {
       expect(isEntitled(claimed('a', { state }))).toBe(false);
   });
 
-  test('stands by the best that is paid, else by the last', () => {
+  test('is decided by the best paid order, else by the last', () => {
     const [lite, pro] = [claimed('a'), claimed('b', { tier: 'Pro' })];
     expect(decisiveOf([pro, lite])).toBe(pro);
     expect(decisiveOf([lite, pro])).toBe(pro);
@@ -293,7 +293,7 @@ describe('a holder with several orders', () => {
     expect(isLapsed([])).toBe(false);
   });
 
-  test('what becomes of it: its tier, or what on_lapse says', () => {
+  test('has the tier of its order, or the effect of on_lapse', () => {
     const lapsed = claimed('a', { standing: 'lapsed' });
     expect(targetOf([claimed('a')], 'suspend')).toEqual({ tier: 'Lite', standing: 'good' });
     expect(targetOf([lapsed], 'suspend')).toEqual({ tier: 'Lite', standing: 'suspended' });
@@ -301,7 +301,7 @@ describe('a holder with several orders', () => {
     expect(targetOf([aged(0)], 'suspend')).toBeUndefined();
   });
 
-  test('a change is told where there is one, and resumes only who had lapsed', () => {
+  test('a change has a target only when it changes something, and resumes only lapsed holders', () => {
     const [paid, lapsed] = [claimed('a'), claimed('a', { standing: 'lapsed' })];
     expect(changedTarget([paid], [paid], 'suspend')).toBeUndefined();
     expect(changedTarget([], [], 'suspend')).toBeUndefined();
@@ -312,7 +312,7 @@ describe('a holder with several orders', () => {
     expect(changedTarget([paid], [lapsed], 'downgrade')).toEqual({ tier: 'Free' });
   });
 
-  test('a newer order replaces the subscriptions that are no more than it, and those alone', () => {
+  test('a newer order replaces subscriptions of the same or lower tiers only', () => {
     const old = claimed('old', { createdAt: iso(NOW - 2 * DAY) });
     const pro = claimed('new', { tier: 'Pro', createdAt: iso(NOW - DAY) });
     const replaced = (other: Partial<Order>, settled: Order = pro) =>

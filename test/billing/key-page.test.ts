@@ -18,7 +18,7 @@ function box(page: string, name: string): string {
   return elements.find(({ attributes }) => attributes.get('id') === `${name}-text`)?.text ?? '';
 }
 
-test.each(NAMES)('the lines of JavaScript run, whatever the model is called: %s', async (name) => {
+test.each(NAMES)('the JavaScript example runs with any model name: %s', async (name) => {
   await using gateway = await startGateway({
     config: { models: { [name]: { targets: [{ upstream: 'echo', model: 'echo' }] } } },
   });
@@ -32,7 +32,7 @@ test.each(NAMES)('the lines of JavaScript run, whatever the model is called: %s'
   expect(stdout).toContain('Hello');
 });
 
-test.each(NAMES)('the lines of Python hold the name as a string: %s', (model) => {
+test.each(NAMES)('the Python example has the name as a string: %s', (model) => {
   const lines = pythonLines({ base: 'https://llm.example.com/v1', key: '0'.repeat(32), model });
   const literal = /^ {4}model=(".*"),$/m.exec(lines)?.[1] ?? '';
   // JSON's escapes are Python's as well.
@@ -41,10 +41,10 @@ test.each(NAMES)('the lines of Python hold the name as a string: %s', (model) =>
   expect(javaScriptLines({ base: 'x', key: 'y', model }).split('\n').length).toBe(11);
 });
 
-describe('a tier without a model that has a name of its own', () => {
+describe('a tier without an exact model name', () => {
   const models = { 'vendor/*': { targets: [{ upstream: 'echo', model: 'echo' }] } };
 
-  test('gets a word to be replaced, and is told what its names look like', async () => {
+  test('gets a placeholder and the form of its names', async () => {
     await using gateway = await startGateway({ config: { models } });
     const page = (await orderByForm(gateway.url, { tier: 'Free' })).text();
     expect(box(page, 'python')).toContain('model="MODEL"');
@@ -52,7 +52,7 @@ describe('a tier without a model that has a name of its own', () => {
     expect(page).toContain('vendor/*');
   });
 
-  test('or is told that it has none', async () => {
+  test('or the message that it has no models', async () => {
     await using gateway = await startGateway({
       config: { models: { large: { targets: [{ upstream: 'echo', model: 'echo' }], tiers: ['Pro'] } } },
     });

@@ -35,7 +35,7 @@ async function plan(shop: Shop, key: string): Promise<unknown> {
   return [field(told, 'tier'), field(told, 'standing'), field(told, 'cancelled'), until !== null];
 }
 
-describe('a holder that is downgraded', () => {
+describe('a holder with on_lapse: downgrade', () => {
   let shop: Shop;
 
   beforeAll(async () => {
@@ -55,7 +55,7 @@ describe('a holder that is downgraded', () => {
     return { bought, key, session, subscription };
   };
 
-  test('keeps its tier when a period is paid, and through the grace when it is not', async () => {
+  test('keeps its tier when a period is paid, and during the grace period when it is not', async () => {
     const { key, subscription } = await subscriber();
     await shop.tell(shop.stripe.renew(subscription));
     expect(await seen(shop, key)).toBe('Lite');
@@ -66,7 +66,7 @@ describe('a holder that is downgraded', () => {
     expect(await plan(shop, await shop.gateway.issueKey('Pro'))).toBeUndefined();
   });
 
-  test('is Free when the grace is over, and has its tier again when it pays', async () => {
+  test('is Free after the grace period, and gets its tier back when it pays', async () => {
     const { key, subscription } = await subscriber();
     await shop.tell(shop.stripe.failRenewal(subscription, 7 * DAY + 60));
     expect(await seen(shop, key)).toBe('Free');
@@ -75,7 +75,7 @@ describe('a holder that is downgraded', () => {
     expect(await seen(shop, key)).toBe('Lite');
   });
 
-  test('keeps what is paid after a cancellation, until its end; nothing revives it then', async () => {
+  test('keeps the paid period after a cancellation; nothing revives it afterwards', async () => {
     const { key, subscription } = await subscriber();
     await shop.tell(shop.stripe.cancel(subscription));
     expect(await seen(shop, key)).toBe('Lite');
@@ -94,7 +94,7 @@ describe('a holder that is downgraded', () => {
     expect(await seen(shop, second)).toBe('Free');
   });
 
-  test('is Free at once after a full refund, and not after one of a part', async () => {
+  test('is Free at once after a full refund, and not after a partial one', async () => {
     const { key, session } = await subscriber();
     await shop.tell(shop.stripe.refund(session, 100));
     expect(await seen(shop, key)).toBe('Lite');
@@ -104,7 +104,7 @@ describe('a holder that is downgraded', () => {
     expect(await seen(shop, key)).toBe('Lite');
   });
 
-  test('loses its tier for a dispute, has it again when that is won, and not when it is lost', async () => {
+  test('loses its tier in a dispute, and gets it back only when the dispute is won', async () => {
     const { key, session } = await subscriber();
     await shop.tell(shop.stripe.dispute(session, 'warning_needs_response'));
     expect(await seen(shop, key)).toBe('Lite');
@@ -116,7 +116,7 @@ describe('a holder that is downgraded', () => {
     expect(await seen(shop, key)).toBe('Free');
   });
 
-  test('loses its tier for a warning of fraud until support trusts the order', async () => {
+  test('loses its tier after a fraud warning until support trusts the order', async () => {
     const { bought, key, session } = await subscriber();
     await shop.tell(shop.stripe.warn(session));
     expect(await seen(shop, key)).toBe('Free');
@@ -125,7 +125,7 @@ describe('a holder that is downgraded', () => {
     await expect.poll(() => seen(shop, key), { timeout: 20_000 }).toBe('Lite');
   });
 
-  test('is found out by the sweep where the event got lost', async () => {
+  test('is updated by the sweep when the event was lost', async () => {
     const { bought, key, session } = await subscriber();
     shop.stripe.refund(session);
     const store = await openStore({ kind: 'sqlite', path: shop.gateway.directory.file('tollgate.db') });
@@ -139,7 +139,7 @@ describe('a holder that is downgraded', () => {
     expect(await shop.gateway.metric('tollgate_billing_orders{state="claimed"}')).toBeGreaterThan(0);
   });
 
-  test('is shown to support with its orders', async () => {
+  test('appears in support commands with its orders', async () => {
     const { bought, key, session } = await subscriber('Pro');
     await shop.tell(shop.stripe.refund(session));
     const shown = await tollgate(shop, 'keys', 'show', key.slice(0, 8));
@@ -148,7 +148,7 @@ describe('a holder that is downgraded', () => {
     expect(JSON.parse(stdout)).toMatchObject({ order: bought.order, state: 'claimed', standing: 'ended' });
   });
 
-  test('who lost the cookie is given the key by support, once', async () => {
+  test('without the cookie gets the key from support, once', async () => {
     const bought = await shop.buy('Lite');
     await shop.tell(shop.stripe.pay(shop.sessionOf(bought)));
     const { code, stdout } = await tollgate(shop, 'keys', 'issue', '--order', bought.order);
@@ -159,8 +159,8 @@ describe('a holder that is downgraded', () => {
   });
 });
 
-describe('a holder that is suspended', () => {
-  test('is told so, pays for another order with the same key, and goes on', async () => {
+describe('a holder with on_lapse: suspend', () => {
+  test('gets billing_not_active, pays for another order with the same key, and continues', async () => {
     await using shop = await Shop.open({ models: MODELS, billing: { on_lapse: 'suspend', grace: '0s' } });
     const { bought, key } = await shop.holder('Lite');
     const { subscription } = shop.sessionOf(bought);
@@ -177,7 +177,7 @@ describe('a holder that is suspended', () => {
 });
 
 describe('a tier that is paid once', () => {
-  test('lasts, also after its events are over, until it is refunded', async () => {
+  test('lasts until it is refunded', async () => {
     const once = { price: { amount: 900, currency: 'usd', interval: 'once' }, stripe_price: 'price_lite' };
     const { 'for-Pro': _none, ...models } = MODELS;
     await using shop = await Shop.open({

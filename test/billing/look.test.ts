@@ -33,7 +33,7 @@ describe('a colour', () => {
       );
   }
 
-  test('is readable in both themes, whatever it is', () => {
+  test('any color is readable in both themes', () => {
     fc.assert(
       fc.property(COLOR, (color) => {
         const themes = tones(color);
@@ -49,14 +49,14 @@ describe('a colour', () => {
     );
   });
 
-  test('stays as it is where it can be read', () => {
+  test('stays unchanged when it is readable', () => {
     const [light, dark] = tones('#1A4FA0');
     expect([light?.get('accent'), light?.get('on-accent')]).toEqual(['#1a4fa0', '#ffffff']);
     expect(dark?.get('accent')).not.toBe('#1a4fa0');
     expect(tones('#ffd54a')[1]?.get('accent')).toBe('#ffd54a');
   });
 
-  test('is in the style that the policy names', () => {
+  test('is in the style that the policy allows', () => {
     const { style, hash } = themeOf('#1a4fa0');
     expect(hash).toBe(hashSource(style));
     expect(themeOf('#1a4fa0').style).toBe(style);
@@ -64,7 +64,7 @@ describe('a colour', () => {
     expect(themeOf('#a01a4f').style).not.toBe(style);
   });
 
-  test('contrast is that of WCAG', () => {
+  test('contrast is computed as in WCAG', () => {
     expect(contrastOf('#ffffff', '#000000')).toBeCloseTo(21);
     expect(contrastOf('#777777', '#ffffff')).toBeCloseTo(4.478, 2);
     expect(contrastOf('#123456', '#123456')).toBe(1);
@@ -82,7 +82,7 @@ describe('the configuration', () => {
     ],
     ['{ name: "Ünï & <b> 😀" }', { name: 'Ünï & <b> 😀' }],
     ['{ color: "#1A7f5a" }', { name: 'Tollgate', color: '#1A7f5a' }],
-  ])('takes %s', (text, expected) => expect(branding(text)).toEqual(expected));
+  ])('accepts %s', (text, expected) => expect(branding(text)).toEqual(expected));
 
   test.each([
     '{ contact: "javascript:alert(1)" }',
@@ -99,25 +99,25 @@ describe('the configuration', () => {
     '{ name: "a\\u202eb" }',
     '{ color: "#fff" }',
     '{ color: "red;}" }',
-  ])('refuses %s', (text) => {
+  ])('rejects %s', (text) => {
     expect(errorOf(() => branding(text)).faults.length).toBe(1);
   });
 
-  test('has nothing to warn of', () => {
+  test('causes no warnings', () => {
     const price = 'tiers: { Pro: { price: { amount: 900, currency: usd, interval: month } } }';
     expect(load(`branding: { name: A, color: "#102030" }\n${price}\n${MINIMAL}`).warnings).toEqual([]);
   });
 });
 
 describe('a contact', () => {
-  test('becomes a link of mail with a subject, or of the web', () => {
+  test('becomes a mail link with a subject, or a web link', () => {
     expect(contactHref('a+b@example.com', 'A Pro key & more')).toBe(
       'mailto:a%2Bb@example.com?subject=A%20Pro%20key%20%26%20more',
     );
     expect(contactHref('https://example.com/ask?x=1', 'A Pro key')).toBe('https://example.com/ask?x=1');
   });
 
-  test('is who is asked for what cannot be taken on the page, and stands on every page', async () => {
+  test('is offered for tiers that cannot be ordered, and is on every page', async () => {
     await using gateway = await startGateway({ config: { branding: { contact: 'keys@example.com' } } });
     const pricing = readPage((await get(gateway.url, '/pricing')).text());
     expect(pricing.faults).toEqual([]);
@@ -136,7 +136,7 @@ describe('a contact', () => {
 });
 
 describe('a name', () => {
-  test('with everything hostile in it is shown as it is', async () => {
+  test('with hostile text is escaped', async () => {
     const name = `</title><script>x</script>"'&amp;{}`;
     await using gateway = await startGateway({
       config: { branding: { name, color: '#ffee00', contact: 'https://example.com/?a=1&b=2' } },

@@ -10,7 +10,7 @@ import type { RawResponse } from '../helpers/raw-client.ts';
 import { readPage } from './markup.ts';
 
 describe('html', () => {
-  test('escapes what it is given, in text and in attributes', () => {
+  test('escapes values in text and in attributes', () => {
     const hostile = `<script>alert("1")</script>&amp;'`;
     expect(html`<p title="${hostile}">${hostile}</p>`.text).toBe(
       '<p title="&#60;script&#62;alert(&#34;1&#34;)&#60;/script&#62;&#38;amp;&#39;">' +
@@ -18,14 +18,14 @@ describe('html', () => {
     );
   });
 
-  test('keeps what it made, also in lists, and numbers', () => {
+  test('keeps nested HTML, lists and numbers', () => {
     const items = ['<', '>'].map((text) => html`<li>${text}</li>`);
     expect(html`<ul>${items}</ul>${html`<b>${7}</b>`}${[]}`.text).toBe(
       '<ul><li>&#60;</li><li>&#62;</li></ul><b>7</b>',
     );
   });
 
-  test('never lets a value out of its place', () => {
+  test('never lets a value escape its position', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (value) => {
         const { text } = html`<p title="${value}">${value}</p>`;
@@ -36,7 +36,7 @@ describe('html', () => {
     );
   });
 
-  test('a box for copying has a name and can be reached by keyboard', () => {
+  test('a copy box has a name and can be focused by keyboard', () => {
     for (const { text } of [
       copyBox('key', 'API key', 'a<b', 'key'),
       textBox('key', 'API key', 'a<b', 'key'),
@@ -76,11 +76,11 @@ describe('the headers of a page', () => {
     for (const [name, response] of pages) check(response, name);
   };
 
-  test('the statuses are those of what happened', () => {
+  test('the statuses match the results', () => {
     expect([...pages.values()].map((response) => response.status)).toEqual([200, 200, 201, 429, 501, 400]);
   });
 
-  test('the policy allows the style and the scripts that are there, and nothing else', () => {
+  test('the policy allows exactly the style and the scripts of the page', () => {
     each((response, name) => {
       const style = /<style>(.*?)<\/style>/s.exec(response.text())?.[1] ?? '';
       const hashOf = (text: string): string =>
@@ -110,7 +110,7 @@ describe('the headers of a page', () => {
     });
   });
 
-  test('nothing is stored, sniffed or told to other sites', () => {
+  test('forbid storing, sniffing and referrers', () => {
     each((response, name) => {
       expect(response.header('content-type')).toBe('text/html; charset=utf-8');
       expect(response.header('cache-control')).toBe('no-store');
@@ -121,7 +121,7 @@ describe('the headers of a page', () => {
     });
   });
 
-  test('every page is whole and labelled', () => {
+  test('every page is complete and labelled', () => {
     each((response, name) => {
       const { faults, elements } = readPage(response.text());
       expect([name, faults]).toEqual([name, []]);
@@ -181,11 +181,11 @@ describe('the style', () => {
   });
 });
 
-describe('the strict reader', () => {
+describe('the strict HTML parser', () => {
   const page = (body: string): string =>
     `<!doctype html>\n<html lang="en"><head><title>T</title></head><body><main><h1>H</h1>${body}</main></body></html>`;
 
-  test('has nothing against a good page', () => {
+  test('accepts a valid page', () => {
     expect(readPage(page('<p>&#60;</p>')).faults).toEqual([]);
   });
 
@@ -208,7 +208,7 @@ describe('the strict reader', () => {
 });
 
 describe('the account page', () => {
-  test('says how to do without scripts, in words that a shell takes as they are', async () => {
+  test('shows commands for use without scripts, which a shell runs unchanged', async () => {
     await using gateway = await startGateway({ config: { public_url: "https://llm.example.com/it's;id" } });
     const page = (await ask(gateway.url, { method: 'GET', target: '/account' })).text();
     const { elements, faults } = readPage(page);
@@ -218,7 +218,7 @@ describe('the account page', () => {
     );
   });
 
-  test('has a field that no form can send, and nothing in it that a browser would keep', async () => {
+  test('has a key field that no form can submit and no browser stores', async () => {
     await using gateway = await startGateway();
     const { elements } = readPage((await ask(gateway.url, { method: 'GET', target: '/account' })).text());
     const field = elements.find(({ tag }) => tag === 'input')?.attributes;

@@ -62,7 +62,7 @@ const model = (...tiers: string[]): { targets: (typeof ECHO)[]; tiers?: string[]
 });
 
 describe('the tiers', () => {
-  test('of the configuration are on offer, in their order, and no others', async () => {
+  test('of the configuration are shown, in order, and no others', async () => {
     const all = await pricing({});
     expect(all.offers.map(({ tier }) => tier)).toEqual(['Free', 'Lite', 'Pro']);
     const two = await pricing({ tiers: { Pro: {}, Free: {} } });
@@ -70,7 +70,7 @@ describe('the tiers', () => {
     expect(two.page).not.toContain('Lite');
   });
 
-  test('cost what the configuration says, in the money that it names', async () => {
+  test('have the configured price and currency', async () => {
     const { offers } = await pricing({
       tiers: {
         Free: {},
@@ -81,7 +81,7 @@ describe('the tiers', () => {
     expect(offers.map(({ price }) => price)).toEqual(['At no cost', '$9 a month', '€1,234.50 a year']);
   });
 
-  test('cost whole units where the money has no smaller one, and nothing is no cost', async () => {
+  test('have whole prices in currencies without minor units, and 0 is free of cost', async () => {
     const { offers } = await pricing({
       tiers: {
         Free: { price: { amount: 0, currency: 'usd', interval: 'month' } },
@@ -92,7 +92,7 @@ describe('the tiers', () => {
     expect(offers.map(({ price }) => price)).toEqual(['At no cost', '¥900 once', 'By arrangement']);
   });
 
-  test('say their limits, and that there are none', async () => {
+  test('list their limits, or that there are none', async () => {
     const { offers } = await pricing({
       tiers: {
         Free: { requests_per_minute: 20, tokens_per_minute: 40_000, requests_per_day: 500, concurrency: 1 },
@@ -116,8 +116,8 @@ describe('the tiers', () => {
   });
 });
 
-describe('the way to a key', () => {
-  test('Free has a button; what cannot be paid for has none, and says whom to ask', async () => {
+describe('the order button', () => {
+  test('is there for Free; tiers that cannot be ordered show the contact instead', async () => {
     const { offers, elements } = await pricing({});
     expect(offers.map(({ button }) => button)).toEqual(['Get a Free key', undefined, undefined]);
     expect(offers[2]?.text).toContain('Ask the operator of this gateway for a key.');
@@ -131,7 +131,7 @@ describe('the way to a key', () => {
     });
   });
 
-  test('where no free keys are given out, Free has no button either', async () => {
+  test('is missing for Free when free keys are disabled', async () => {
     const { offers } = await pricing({ free_keys: { per_ip_per_day: 0 } });
     expect(offers.map(({ button }) => button)).toEqual([undefined, undefined, undefined]);
   });
@@ -141,13 +141,13 @@ describe('the way to a key', () => {
     expect(text).toContain('https://llm.example.com/gate/v1');
   });
 
-  test('a listener on all addresses is named as the browser named it', async () => {
+  test('a listener on all addresses has the host of the request', async () => {
     const { text } = await pricing({ public_url: 'http://0.0.0.0:8080' }, {}, '192.0.2.7:81');
     expect(text).toContain('http://192.0.2.7:81/v1');
     expect(text).not.toContain('0.0.0.0');
   });
 
-  test('the base URL is not what a client says when there is a public one', async () => {
+  test('the base URL ignores the Host header when there is a public URL', async () => {
     const { page } = await pricing(
       { public_url: 'https://llm.example.com' },
       { 'x-forwarded-host': 'evil.example', forwarded: 'host=evil.example' },
@@ -158,7 +158,7 @@ describe('the way to a key', () => {
 });
 
 describe('the models', () => {
-  test('are those that the tier may use, patterns in words', async () => {
+  test('are those of the tier, with patterns in words', async () => {
     const { offers } = await pricing({
       models: { small: model(), large: model('Lite', 'Pro'), 'vendor/*': model('Pro') },
     });
@@ -169,12 +169,12 @@ describe('the models', () => {
     ]);
   });
 
-  test('a tier without any says so', async () => {
+  test('are reported as none for a tier without models', async () => {
     const { offers } = await pricing({ models: { large: model('Pro') } });
     expect(offers[0]?.text).toContain('Models None yet');
   });
 
-  test('many fold away, and none is lost', async () => {
+  test('fold away beyond a few, and none is lost', async () => {
     const names = Array.from({ length: 30 }, (_, index) => `model-${index}`);
     const { offers, elements } = await pricing({
       models: Object.fromEntries(names.map((name) => [name, model()])),
@@ -186,7 +186,7 @@ describe('the models', () => {
     }
   });
 
-  test('beyond a hundred are only counted, so that a page stays a page', async () => {
+  test('beyond a hundred are only counted', async () => {
     const names = Array.from({ length: 1000 }, (_, index) => `model-${index}`);
     const { offers, page } = await pricing({
       models: Object.fromEntries(names.map((name) => [name, model()])),
@@ -198,7 +198,7 @@ describe('the models', () => {
     expect(page.length).toBeLessThan(64 * 1024);
   });
 
-  test('that are patterns are told in words, and many of them counted', async () => {
+  test('that are patterns are shown in words, and many are counted', async () => {
     const patterns = ['vendor/*', '*-chat', 'a/*-chat', '*'];
     const { offers } = await pricing({
       models: Object.fromEntries([...patterns, 'exact'].map((name) => [name, model()])),
@@ -212,7 +212,7 @@ describe('the models', () => {
     );
   });
 
-  test('with hostile names are shown as they are, and nothing else happens', async () => {
+  test('with hostile names are escaped', async () => {
     const names = [
       '<script>alert(1)</script>',
       '"><img src=x onerror=alert(1)>',

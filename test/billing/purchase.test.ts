@@ -32,7 +32,7 @@ describe('buying', () => {
     return bought;
   };
 
-  test('a form is sent on to the payment page, which the policy of its page allows', async () => {
+  test('a form redirects to the payment page, which its policy allows', async () => {
     const page = await ask(shop.url, { method: 'GET', target: '/pricing' });
     expect(page.header('content-security-policy')).toContain(
       `form-action 'self' https://checkout.stripe.com ${shop.stripe.url};`,
@@ -45,7 +45,7 @@ describe('buying', () => {
     );
   });
 
-  test('a form that is sent twice, also at once, is one session and one cookie', async () => {
+  test('a form submitted twice, also at once, creates one session and one cookie', async () => {
     const nonce = await nonceOf();
     const before = shop.stripe.sessions.size;
     // So that all of them are there before the first is answered.
@@ -57,7 +57,7 @@ describe('buying', () => {
     expect(new Set([...responses, again].map(cookieOf)).size).toBe(1);
   });
 
-  test('the same form for another tier is another order', async () => {
+  test('the same form for another tier creates another order', async () => {
     const nonce = await nonceOf();
     const [lite, pro] = [await byForm('Lite', nonce), await byForm('Pro', nonce)];
     expect(lite.header('location')).not.toBe(pro.header('location'));
@@ -76,7 +76,7 @@ describe('buying', () => {
     }
   });
 
-  test('the key of a paid order goes to the browser that ordered, and is good', async () => {
+  test('the browser that ordered gets the key of a paid order, which works', async () => {
     const bought = await paid();
     const response = await shop.claim(bought);
     expect([response.status, field(response.json(), 'tier')]).toEqual([201, 'Lite']);
@@ -87,7 +87,7 @@ describe('buying', () => {
     expect(codeOf(await shop.claim(bought))).toBe('order_closed');
   });
 
-  test('the landing page finds out by itself that it is paid, before any event', async () => {
+  test('the landing page detects the payment before any event', async () => {
     const bought = await shop.buy('Pro');
     shop.stripe.pay(shop.sessionOf(bought));
     const page = await shop.complete(bought);
@@ -110,7 +110,7 @@ describe('buying', () => {
     GIVEN.push(keyOnPage(response.text()));
   });
 
-  test('the event may come after the claim, or before the browser is back', async () => {
+  test('the event can arrive after the claim, or before the browser returns', async () => {
     const bought = await shop.buy('Lite');
     const event = shop.stripe.pay(shop.sessionOf(bought));
     GIVEN.push(await shop.keyOf(bought));
@@ -118,7 +118,7 @@ describe('buying', () => {
     expect((await shop.complete(bought)).text()).toContain('Show another key');
   });
 
-  test('looking makes no key, however often', async () => {
+  test('viewing the page issues no key', async () => {
     const bought = await paid();
     const before = (await shop.gateway.app.issuer.list({ limit: 1000 })).length;
     for (let count = 0; count < 5; count += 1) await shop.complete(bought);
@@ -129,7 +129,7 @@ describe('buying', () => {
     ['without a cookie', ''],
     ['with a cookie of nobody', `claim=${'A'.repeat(43)}`],
     ['with a cookie that is noise', 'claim=; __Host-claim=x; claim==.'],
-  ])('the address of an order gives nothing %s', async (_, cookie) => {
+  ])('the URL of an order reveals nothing %s', async (_, cookie) => {
     const { session } = await paid();
     const response = await shop.claim({ session, cookie });
     expect([response.status, codeOf(response)]).toEqual([403, 'claim_forbidden']);
@@ -138,13 +138,13 @@ describe('buying', () => {
     expect(page).toContain('help@example.com');
   });
 
-  test('an order that does not exist is refused like one of somebody else', async () => {
+  test('an unknown order is rejected like one of another buyer', async () => {
     const response = await shop.claim({ session: 'cs_test_none', cookie: `claim=${'A'.repeat(43)}` });
     expect([response.status, codeOf(response)]).toEqual([403, 'claim_forbidden']);
     expect((await shop.complete({ session: 'cs_test_none', cookie: '' })).status).toBe(404);
   });
 
-  test('a page elsewhere cannot claim for its visitor', async () => {
+  test('a page of another origin cannot claim for its visitor', async () => {
     const bought = await paid();
     const response = await ask(shop.url, {
       target: '/checkout/claim',
@@ -154,7 +154,7 @@ describe('buying', () => {
     expect([response.status, codeOf(response)]).toEqual([403, 'cross_origin_form']);
   });
 
-  test('fifty claims at once leave one key', async () => {
+  test('fifty concurrent claims leave one key', async () => {
     const bought = await paid();
     const answers = await Promise.all(Array.from({ length: 50 }, () => shop.claim(bought)));
     const keys = new Set(
@@ -166,7 +166,7 @@ describe('buying', () => {
     GIVEN.push(...keys);
   });
 
-  test('a key whose answer got lost is replaced, and the first one ends', async () => {
+  test('a key with a lost answer is replaced, and the first one ends', async () => {
     const bought = await paid();
     const [first, second] = [await shop.keyOf(bought), await shop.keyOf(bought)];
     GIVEN.push(first, second);
@@ -184,7 +184,7 @@ describe('buying', () => {
     ['live mode', { livemode: true }],
     ['quantity', { quantity: 2 }],
     ['reference', { reference: 'ord_somebody_else' }],
-  ])('what was paid with another %s is refused, marked and logged', async (_, difference) => {
+  ])('a payment with another %s is rejected, recorded and logged', async (_, difference) => {
     const bought = await shop.buy('Lite');
     const session = shop.sessionOf(bought);
     shop.stripe.pay(session);
@@ -197,7 +197,7 @@ describe('buying', () => {
     );
   });
 
-  test('with TLS the cookie is one that no other host and no plain page can set', async () => {
+  test('with TLS the cookie has the __Host- prefix', async () => {
     await using other = await Shop.open({ public_url: 'https://llm.example.com' });
     const response = await other.order('Lite');
     expect(response.header('set-cookie')).toMatch(
@@ -216,7 +216,7 @@ describe('buying', () => {
     expect((await other.claim({ session: session.id, cookie })).status).toBe(201);
   });
 
-  test('a price that is another one at Stripe is found before anybody pays', async () => {
+  test('a different price at Stripe is detected before the payment', async () => {
     await using other = await Shop.open({
       tiers: {
         Free: {},
@@ -232,7 +232,7 @@ describe('buying', () => {
     expect([...other.stripe.sessions.values()].map(({ status }) => status)).toEqual(['expired']);
   });
 
-  test('a transfer that comes later is waited for', async () => {
+  test('a later bank transfer is awaited', async () => {
     const bought = await shop.buy('Lite');
     const session = shop.sessionOf(bought);
     await shop.tell(shop.stripe.payLater(session));
@@ -242,7 +242,7 @@ describe('buying', () => {
     expect((await shop.claim(bought)).status).toBe(201);
   });
 
-  test('a transfer that fails leaves nothing', async () => {
+  test('a failed bank transfer leaves nothing', async () => {
     const bought = await shop.buy('Lite');
     const session = shop.sessionOf(bought);
     await shop.tell(shop.stripe.payLater(session));
@@ -253,7 +253,7 @@ describe('buying', () => {
     );
   });
 
-  test('a session that expired leaves nothing, and its button orders anew', async () => {
+  test('an expired session leaves nothing, and its form creates a new order', async () => {
     const nonce = await nonceOf();
     const first = await byForm('Lite', nonce);
     const id = (first.header('location') ?? '').split('/pay/')[1] ?? '';
@@ -265,7 +265,7 @@ describe('buying', () => {
     expect(again.header('location')).not.toBe(first.header('location'));
   });
 
-  test('a refund that is heard of before the payment leaves nothing', async () => {
+  test('a refund reported before the payment leaves nothing', async () => {
     const bought = await shop.buy('Lite');
     const session = shop.sessionOf(bought);
     const completed = shop.stripe.pay(session);
@@ -274,7 +274,7 @@ describe('buying', () => {
     expect(codeOf(await shop.claim(bought))).toBe('order_closed');
   });
 
-  test('with Stripe away there is a page that says so, and the same form works when it is back', async () => {
+  test('without Stripe an error page is shown, and the same form works when it is back', async () => {
     const nonce = await nonceOf();
     shop.stripe.trouble = 'gone';
     const refused = await byForm('Lite', nonce);
@@ -285,7 +285,7 @@ describe('buying', () => {
     expect((await byForm('Lite', nonce)).status).toBe(303);
   });
 
-  test('orders of one address are limited', async () => {
+  test('orders per address are limited', async () => {
     const headers = { 'x-forwarded-for': '192.0.2.7' };
     const statuses = [];
     for (let count = 0; count < 12; count += 1) {
@@ -296,7 +296,7 @@ describe('buying', () => {
     expect(statuses.filter((status) => status === 201).length).toBeGreaterThanOrEqual(10);
   });
 
-  test('Free: a button that is pressed twice leaves one key, which both answers show', async () => {
+  test('Free: a double click creates one key, which both answers show', async () => {
     const nonce = await nonceOf();
     const [first, second] = await Promise.all([byForm('Free', nonce), byForm('Free', nonce)]);
     const keys = [keyOnPage(first.text()), keyOnPage(second.text())];
@@ -306,7 +306,7 @@ describe('buying', () => {
     for (const key of keys) if (key !== third) expect(await statusOf(shop.url, key)).toBe(401);
   });
 
-  test('Free: once the key is used, the same button makes another', async () => {
+  test('Free: after the key was used, the same form creates another', async () => {
     const nonce = await nonceOf();
     const first = keyOnPage((await byForm('Free', nonce)).text());
     expect(await statusOf(shop.url, first)).toBe(200);
@@ -315,7 +315,7 @@ describe('buying', () => {
     expect([await statusOf(shop.url, first), await statusOf(shop.url, second)]).toEqual([200, 200]);
   });
 
-  test('an upgrade keeps holder and key, and the old subscription ends', async () => {
+  test('an upgrade keeps holder and key and ends the old subscription', async () => {
     const { bought, key } = await shop.holder('Lite');
     GIVEN.push(key);
     const old = shop.sessionOf(bought).subscription;
@@ -339,7 +339,7 @@ describe('buying', () => {
     ).toBe('Pro');
   });
 
-  test('no key that was shown is in the store, the log or a metric', async () => {
+  test('no issued key is in the store, the log or a metric', async () => {
     const { path } = shop.gateway.directory;
     const metrics = await shop.gateway.metrics();
     const files = readdirSync(path, { recursive: true, encoding: 'utf8', withFileTypes: true }).filter(

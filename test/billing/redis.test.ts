@@ -32,7 +32,7 @@ async function content(): Promise<string> {
   }
 }
 
-test('a key that was shown is not in Redis, and is known there only once it was used', async () => {
+test('a claimed key has a record in Redis only after its first use', async () => {
   const { bought, key } = await shop.holder('Lite');
   expect(await content()).not.toContain(key.slice(0, 8));
   expect(await statusOf(shop.url, key)).toBe(200);

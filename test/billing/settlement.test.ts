@@ -99,7 +99,7 @@ describe('on SQLite', () => {
         'customer.subscription.deleted',
       ],
     ],
-  ])('all 120 orders of five events come to the same, for one that is %s', async (_, names) => {
+  ])('all 120 orders of five events have the same result, for an order that is %s', async (_, names) => {
     const ends = new Set<string>();
     for (const order of permutations(names)) {
       const placed = await placeOrder(desk, provider, { at: now });
@@ -113,7 +113,7 @@ describe('on SQLite', () => {
     expect([...ends]).toHaveLength(1);
   });
 
-  test('events that come late, twice, never or in any order leave what is true at the end', async () => {
+  test('late, repeated, lost and reordered events leave the final facts', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(
@@ -164,7 +164,7 @@ describe('on SQLite', () => {
     expect([settled.standing, settled.isCancelled]).toEqual(['ended', true]);
   });
 
-  test('what was read before somebody else wrote is not written, but asked anew', async () => {
+  test('facts read before a concurrent write are not written but read again', async () => {
     const placed = await placeOrder(desk, provider, { at: now });
     const truth = provider.truthOf(placed.id);
     await using other = await openDesk(address, provider, { now: () => now });
@@ -180,7 +180,7 @@ describe('on SQLite', () => {
     expect(settled.state).toBe('paid');
   });
 
-  test('a crash between the event and its effect leaves neither, and the event counts when it comes again', async () => {
+  test('a crash between an event and its effect leaves neither, and a repeated event counts', async () => {
     const placed = await placeOrder(desk, provider, { at: now });
     const event = eventNamed('checkout.session.completed');
     const { store } = desk;
@@ -206,7 +206,7 @@ describe('on SQLite', () => {
     expect((await store.findHolder(holder))?.tier).toBe('Lite');
   });
 
-  test('an event that is known writes nothing', async () => {
+  test('a known event writes nothing', async () => {
     const placed = await placeOrder(desk, provider, { at: now });
     const event = eventNamed('checkout.session.expired');
     const request = (before: Order) => ({
@@ -223,7 +223,7 @@ describe('on SQLite', () => {
     expect(await desk.store.billing.findOrder({ id: placed.id })).toEqual(first.order);
   });
 
-  test('a holder whom support has suspended is not resumed by a payment, one who lapsed is', async () => {
+  test('a payment resumes a lapsed holder, and not one suspended by support', async () => {
     await using strict = await openDesk(address, provider, {
       now: () => now,
       config: { on_lapse: 'suspend' },
@@ -247,7 +247,7 @@ describe('on SQLite', () => {
     expect(await standing()).toBe('good');
   });
 
-  test('the database itself refuses to change what was ordered, or to forget what was paid', async () => {
+  test('the database rejects changes of the terms and deletion of paid orders', async () => {
     const placed = await placeOrder(desk, provider, { at: now });
     HAPPENINGS['checkout.session.completed']?.(provider.truthOf(placed.id), now);
     await desk.settlement.settle(placed.id);
@@ -265,7 +265,7 @@ describe('on SQLite', () => {
     }
   });
 
-  test('the best of several orders of a holder decides, and support’s own change stays until one of them changes', async () => {
+  test('the best of several orders of a holder decides, and a change by support stays until one of them changes', async () => {
     const { holderId } = await desk.issuer.issue({ tier: 'Free' });
     const place = async (tier: 'Lite' | 'Pro') => {
       const order = await placeOrder(desk, provider, { at: now, holder: holderId, tier, interval: 'once' });
@@ -322,7 +322,7 @@ describe('on PostgreSQL, with three replicas', () => {
     }
   };
 
-  test('each of five events fifty times at once has one effect', async () => {
+  test('five events, each sent fifty times at once, have one effect each', async () => {
     const { issuer, store } = deskAt(0);
     const { holderId } = await issuer.issue({ tier: 'Free' });
     const order = await placeOrder(deskAt(0), provider, { holder: holderId });
@@ -355,7 +355,7 @@ describe('on PostgreSQL, with three replicas', () => {
     expect(changes).toHaveLength(3);
   });
 
-  test('fifty claims at once on three replicas leave one active key', async () => {
+  test('fifty concurrent claims on three replicas leave one active key', async () => {
     const order = await placeOrder(deskAt(0), provider);
     HAPPENINGS['checkout.session.completed']?.(provider.truthOf(order.id), Date.now());
     await deskAt(0).settlement.settle(order.id);
@@ -371,7 +371,7 @@ describe('on PostgreSQL, with three replicas', () => {
     expect(new Set(issued.map((each) => each.holderId)).size).toBe(1);
   });
 
-  test('a key that was used on one replica is not replaced by another', async () => {
+  test('a key used on one replica is not replaced by another', async () => {
     const order = await placeOrder(deskAt(0), provider);
     HAPPENINGS['checkout.session.completed']?.(provider.truthOf(order.id), Date.now());
     await deskAt(0).settlement.settle(order.id);
@@ -382,7 +382,7 @@ describe('on PostgreSQL, with three replicas', () => {
     });
   });
 
-  test('two orders of one holder that are settled at once both count', async () => {
+  test('two concurrent settlements of one holder both count', async () => {
     for (let round = 0; round < 5; round += 1) {
       const { holderId } = await deskAt(0).issuer.issue({ tier: 'Free' });
       const orders = [
@@ -396,7 +396,7 @@ describe('on PostgreSQL, with three replicas', () => {
     }
   });
 
-  test('one of the fleet sweeps at a time', async () => {
+  test('one replica sweeps at a time', async () => {
     const [now, until] = ['2026-01-01T00:00:00.000Z', '2026-01-01T00:03:00.000Z'];
     const taken = await Promise.all(
       ['a', 'b', 'c'].map((owner, index) => deskAt(index).store.billing.takeTask('test', owner, now, until)),

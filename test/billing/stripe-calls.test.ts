@@ -17,7 +17,7 @@ function open(api_base?: string) {
 
 const gone = () => Promise.reject(new Stripe.errors.StripeConnectionError({ message: 'gone' }));
 
-test('after five failures in a row Stripe is left alone for ten seconds, then asked once', async () => {
+test('after five consecutive failures no call is made for ten seconds, then one probe', async () => {
   const { calls, advance } = open();
   let asked = 0;
   const ask = (work: () => Promise<unknown>) =>
@@ -38,7 +38,7 @@ test('after five failures in a row Stripe is left alone for ten seconds, then as
   expect(await ask(async () => 'again')).toBe('again');
 });
 
-test('an answer that refuses is no failure of Stripe, and what it quotes goes nowhere', async () => {
+test('a rejection by Stripe is no failure, and its text is not passed on', async () => {
   const { calls } = open();
   const refuse = () =>
     Promise.reject(
@@ -56,7 +56,7 @@ test('an answer that refuses is no failure of Stripe, and what it quotes goes no
   expect(await calls.call('read', async () => 1)).toBe(1);
 });
 
-test('beyond 64 calls at once buyers are told a wait that grows with them, and calls go on when one ends', async () => {
+test('beyond 64 concurrent calls buyers get a growing retry-after, and calls continue when one ends', async () => {
   const { calls } = open();
   const held: (() => void)[] = [];
   const hold = () => calls.call('read', () => new Promise<void>((resolve) => held.push(resolve)));
@@ -76,7 +76,7 @@ test('beyond 64 calls at once buyers are told a wait that grows with them, and c
 });
 
 // Two tries of four seconds.
-test('a Stripe that is silent is given up', async () => {
+test('a call to a silent Stripe ends at its deadline', async () => {
   await using standIn = await StripeStandIn.start([]);
   standIn.trouble = 'slow';
   const { calls } = open(standIn.url);

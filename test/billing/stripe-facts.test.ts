@@ -134,7 +134,7 @@ function answerWarnings(charge: string, ...actionable: readonly boolean[]): void
   stripe.answers.set(`GET /v1/radar/early_fraud_warnings?charge=${charge}&limit=10`, list(...warnings));
 }
 
-describe('a charge that took no money decides nothing', () => {
+describe('a charge without money decides nothing', () => {
   const refundedInFull = { refunded: true, amount_refunded: 900 };
 
   test.each([
@@ -142,7 +142,7 @@ describe('a charge that took no money decides nothing', () => {
     ['pending and not paid', { paid: false, status: 'pending' }],
     ['succeeded, and not paid', { paid: false, status: 'succeeded' }],
     ['failed and not paid', { paid: false, status: 'failed' }],
-  ])('%s: the paid one before it decides', async (_, unpaid) => {
+  ])('%s: the previous paid one decides', async (_, unpaid) => {
     const newest = charge('ch_new', 9, { ...unpaid, ...refundedInFull, disputed: true });
     answerDisputes('ch_new', 'lost');
     answerWarnings('ch_new', true);
@@ -156,14 +156,14 @@ describe('a charge that took no money decides nothing', () => {
     });
   });
 
-  test('a failed one alone: nothing was paid, and nothing more is asked', async () => {
+  test('a failed one alone: nothing was paid, and nothing more is read', async () => {
     expect(await moneyOf(charge('ch', 1, { status: 'failed', ...refundedInFull }))).toMatchObject({
       refund: 'none',
     });
     expect(stripe.requests.filter((line) => /disputes|warnings/.test(line))).toEqual([]);
   });
 
-  test('one that is pending and paid is money', async () => {
+  test('one that is pending and paid counts', async () => {
     expect(await moneyOf(charge('ch', 1, { status: 'pending', ...refundedInFull }))).toMatchObject({
       refund: 'full',
     });
@@ -171,7 +171,7 @@ describe('a charge that took no money decides nothing', () => {
 });
 
 describe('money', () => {
-  test('the refund is that of the newest charge, in whatever order Stripe lists them', async () => {
+  test('the refund is that of the newest charge, in any order of the list', async () => {
     const [old, newest] = [charge('a', 1, { refunded: true, amount_refunded: 900 }), charge('b', 2)];
     expect(await moneyOf(old, newest)).toMatchObject({ refund: 'none' });
     expect(await moneyOf(newest, old)).toMatchObject({ refund: 'none' });
@@ -196,11 +196,11 @@ describe('money', () => {
     expect(await moneyOf(charge('ch', 1, { disputed: true }))).toMatchObject({ dispute });
   });
 
-  test('a charge whose dispute Stripe does not know has none', async () => {
+  test('a charge without a dispute at Stripe has none', async () => {
     expect(await moneyOf(charge('ch', 1, { disputed: true }))).toMatchObject({ dispute: 'none' });
   });
 
-  test('a dispute of an older charge counts, and charges without one are not asked about', async () => {
+  test('a dispute of an older charge counts, and other charges are not looked up', async () => {
     answerDisputes('a', 'lost');
     answerDisputes('b', 'lost');
     expect(await moneyOf(charge('a', 1, { disputed: true }), charge('b', 2))).toMatchObject({
@@ -209,7 +209,7 @@ describe('money', () => {
     expect(stripe.requests.filter((line) => line.includes('/disputes'))).toHaveLength(1);
   });
 
-  test('warnings of fraud count for the three newest charges, where something can be done about them', async () => {
+  test('actionable fraud warnings count for the three newest charges', async () => {
     const four = [charge('a', 1), charge('b', 2), charge('c', 3), charge('d', 4)];
     answerWarnings('a', true);
     answerWarnings('b', false, false);
@@ -218,7 +218,7 @@ describe('money', () => {
     expect(await moneyOf(...four)).toMatchObject({ isSuspect: true });
   });
 
-  test('charges are those of the customer for a subscription, and of the payment for one that is paid once', async () => {
+  test('charges are listed by customer for a subscription, and by payment otherwise', async () => {
     await look({});
     expect(stripe.requests).toContain(`${CHARGES}?customer=cus_1&limit=100`);
     await look({ mode: 'payment', payment_intent: { id: 'pi_1', status: 'succeeded' } });
@@ -228,7 +228,7 @@ describe('money', () => {
   test.each([
     ['a subscription without a customer', { customer: null, payment_intent: 'pi_1' }],
     ['a payment without its name', { mode: 'payment', payment_intent: null }],
-  ])('%s has no charges to ask for', async (_, changed) => {
+  ])('%s has no charges to list', async (_, changed) => {
     expect(await look(changed)).toMatchObject({ money: { refund: 'none' } });
     expect(stripe.requests.filter((line) => line.startsWith(CHARGES))).toEqual([]);
   });
@@ -239,7 +239,7 @@ describe('money', () => {
     ['unpaid', null, false],
     // A transfer that was paid and is taken back says `unpaid` again.
     ['unpaid', '2030-01-01T00:00:00.000Z', true],
-  ])('%s, paid before at %s: asked for is %s', async (payment_status, paidAt, isAsked) => {
+  ])('%s, paid before at %s: the request is for %s', async (payment_status, paidAt, isAsked) => {
     await look({ payment_status }, { paidAt });
     expect(stripe.requests.some((line) => line.startsWith(CHARGES))).toBe(isAsked);
   });
@@ -285,7 +285,7 @@ describe('a session', () => {
       { status: 'open', payment_intent: { id: 'pi', status: 'requires_payment_method' } },
       false,
     ],
-  ])('%s: failed is decided', async (_, changed, hasFailed) => {
+  ])('%s: failure is detected', async (_, changed, hasFailed) => {
     expect(await look(changed)).toMatchObject({ session: { hasFailed } });
   });
 
@@ -305,11 +305,11 @@ describe('a session', () => {
     ['two of it', { line_items: list({ quantity: 2, price: { id: 'price_lite' } }) }, null],
     ['no price', { line_items: list({ quantity: 1, price: null }) }, null],
     ['no list', { line_items: undefined }, null],
-  ])('with %s: the price is known, or null', async (_, changed, price) => {
+  ])('with %s: the price is read, or null', async (_, changed, price) => {
     expect(await look(changed)).toMatchObject({ session: { price } });
   });
 
-  test('names of things at Stripe are read whether they were expanded or not', async () => {
+  test('ids are read from expanded and plain references', async () => {
     expect(await look({ subscription: 'sub_1', payment_intent: 'pi_1' })).toMatchObject({
       session: { subscription: 'sub_1', payment_id: 'pi_1', customer: 'cus_1' },
       subscription: null,
@@ -330,7 +330,7 @@ describe('a session', () => {
     ]).toEqual([undefined, undefined, undefined, 'x', 'y']);
   });
 
-  test('that an event only names must say that it is the order’s; the order’s own is judged whatever it says', async () => {
+  test('from an event must refer to the order; the order’s own is always checked', async () => {
     const foreign = { client_reference_id: 'ord_other' };
     expect(await look(foreign, { session: null }, 'cs_1')).toBeUndefined();
     expect(await look(foreign)).toMatchObject({ session: { reference: 'ord_other' } });
@@ -338,7 +338,7 @@ describe('a session', () => {
     expect(await look({}, { session: null })).toBeUndefined();
   });
 
-  test('that Stripe does not know is none', async () => {
+  test('unknown to Stripe is undefined', async () => {
     expect(await provider.look({ ...ORDER, session: 'cs_unknown' })).toBeUndefined();
   });
 });
@@ -367,7 +367,7 @@ describe('a subscription', () => {
     ['void', { status: 'void', created: 90 }, 100_000, null],
     ['not expanded', 'in_1', 200_000, null],
     ['missing', null, 200_000, null],
-  ])('whose last invoice is %s: until when it is paid', async (_, latest_invoice, paidUntil, unpaidSince) => {
+  ])('with the last invoice %s: the paid period', async (_, latest_invoice, paidUntil, unpaidSince) => {
     expect(await facts({ latest_invoice })).toMatchObject({ paidUntil, unpaidSince });
   });
 
@@ -381,7 +381,7 @@ describe('a subscription', () => {
       null,
     ],
     ['nothing', list(), null],
-  ])('with %s: the price is known, or null', async (_, items, price) => {
+  ])('with %s: the price is read, or null', async (_, items, price) => {
     // Without a period it is paid until it began.
     expect(await facts({ items })).toMatchObject({ price, paidUntil: 50_000, isLive: false });
   });
@@ -390,7 +390,7 @@ describe('a subscription', () => {
 describe('opening, showing and ending', () => {
   const CREATE = 'POST /v1/checkout/sessions';
 
-  test('a session without an address cannot be opened', async () => {
+  test('a session without a URL cannot be opened', async () => {
     stripe.answers.set(CREATE, session({ status: 'open', url: null }));
     await expect(provider.open(ORDER, 'http://root')).rejects.toMatchObject({ code: 'payment_unavailable' });
     stripe.answers.delete(CREATE);
@@ -402,32 +402,29 @@ describe('opening, showing and ending', () => {
   test.each([
     ['subscription', 'subscription'],
     ['payment', 'payment'],
-  ] as const)(
-    'an order of the mode %s is asked for as it is, in its own currency',
-    async (mode, expected) => {
-      stripe.answers.set(CREATE, session({ status: 'open', url: 'https://pay' }));
-      await provider.open({ ...ORDER, mode }, 'http://root');
-      const body = Object.fromEntries(stripe.bodies.at(-1) ?? []);
-      const named =
-        mode === 'subscription'
-          ? { 'subscription_data[metadata][order]': ORDER.id }
-          : { 'payment_intent_data[metadata][order]': ORDER.id, customer_creation: 'always' };
-      expect(body).toEqual({
-        mode: expected,
-        client_reference_id: ORDER.id,
-        'line_items[0][price]': 'price_lite',
-        'line_items[0][quantity]': '1',
-        'metadata[order]': ORDER.id,
-        ...named,
-        'adaptive_pricing[enabled]': 'false',
-        success_url: 'http://root/checkout/complete?session_id={CHECKOUT_SESSION_ID}',
-        cancel_url: 'http://root/checkout/cancelled',
-        'expand[0]': 'line_items',
-      });
-    },
-  );
+  ] as const)('an order of the mode %s is created unchanged, in its own currency', async (mode, expected) => {
+    stripe.answers.set(CREATE, session({ status: 'open', url: 'https://pay' }));
+    await provider.open({ ...ORDER, mode }, 'http://root');
+    const body = Object.fromEntries(stripe.bodies.at(-1) ?? []);
+    const named =
+      mode === 'subscription'
+        ? { 'subscription_data[metadata][order]': ORDER.id }
+        : { 'payment_intent_data[metadata][order]': ORDER.id, customer_creation: 'always' };
+    expect(body).toEqual({
+      mode: expected,
+      client_reference_id: ORDER.id,
+      'line_items[0][price]': 'price_lite',
+      'line_items[0][quantity]': '1',
+      'metadata[order]': ORDER.id,
+      ...named,
+      'adaptive_pricing[enabled]': 'false',
+      success_url: 'http://root/checkout/complete?session_id={CHECKOUT_SESSION_ID}',
+      cancel_url: 'http://root/checkout/cancelled',
+      'expand[0]': 'line_items',
+    });
+  });
 
-  test('a session that Stripe does not know has no page and nothing to end', async () => {
+  test('a session unknown to Stripe has no page and nothing to end', async () => {
     expect(await provider.pageOf({ ...ORDER, session: 'cs_unknown' })).toBeUndefined();
     await provider.end({ ...ORDER, session: 'cs_unknown' });
     expect(stripe.requests.filter((line) => !line.startsWith('GET'))).toEqual([]);
@@ -443,7 +440,7 @@ describe('opening, showing and ending', () => {
     expect(await provider.pageOf({ ...ORDER, session: null })).toBeUndefined();
   });
 
-  test('ends what runs, once: the subscription where there is one, else the open session', async () => {
+  test('ends once: the subscription if there is one, else the open session', async () => {
     const ended = () => stripe.requests.filter((line) => !line.startsWith('GET'));
     const own = { ...ORDER, subscription: 'sub_1' };
     stripe.answers.set('DELETE /v1/subscriptions/sub_1', subscription({ status: 'canceled' }));
@@ -487,7 +484,7 @@ describe('tracing a charge or a payment to its order', () => {
       invoice: { id: 'in_1', parent: { type: 'subscription_details', subscription_details: details } },
     });
 
-  test('the charge names its order', async () => {
+  test('a charge names its order', async () => {
     stripe.answers.set(CHARGE, { id: 'ch_1', payment_intent: 'pi_1', metadata: { order: 'ord_1' } });
     expect(await provider.trace({ charge: 'ch_1' })).toEqual({ order: 'ord_1', payment: 'pi_1' });
     stripe.answers.set(CHARGE, { id: 'ch_1', payment_intent: null, metadata: { order: 'ord_1' } });
@@ -513,12 +510,12 @@ describe('tracing a charge or a payment to its order', () => {
     ['one that is not expanded', list({ invoice: 'in_1' })],
     ['one without a parent', list({ invoice: { id: 'in_1' } })],
     ['one of no subscription', list({ invoice: { id: 'in_1', parent: null } })],
-  ])('with an invoice that is %s the payment is all that is known', async (_, paid) => {
+  ])('with an invoice that is %s only the payment is known', async (_, paid) => {
     stripe.answers.set(PAID, paid);
     expect(await provider.trace({ payment: 'pi_1' })).toEqual({ payment: 'pi_1' });
   });
 
-  test('nothing is known of nothing', async () => {
+  test('without ids nothing is found', async () => {
     expect(await provider.trace({ payment: 'pi_unknown' })).toEqual({ payment: 'pi_unknown' });
     stripe.requests.length = 0;
     expect(await provider.trace({})).toEqual({});

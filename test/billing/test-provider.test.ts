@@ -63,7 +63,7 @@ async function pays(
   return claimed.status === 201;
 }
 
-describe('a stranger', () => {
+describe('a remote client', () => {
   let gateway: Gateway;
   let proxied: Gateway;
   /** Orders that stay open, because nobody can pay them: one address may make ten in a minute. */
@@ -84,7 +84,7 @@ describe('a stranger', () => {
     await proxied?.close();
   });
 
-  test('is not who calls from this machine', async () => {
+  test('is told apart from a local one', async () => {
     expect(await pays(gateway.url, await buy(gateway.url), {})).toBe(true);
     const { port } = new URL(gateway.url);
     for (const name of ['localhost', 'LocalHost', 'gate.localhost', '[::1]', '127.0.0.2'])
@@ -128,7 +128,7 @@ describe('a stranger', () => {
   });
 
   test.skipIf(OUTSIDE === undefined)(
-    'who reaches a listener that a reload has made one of test payments cannot pay',
+    'cannot pay on a listener that a reload switched to test payments',
     async () => {
       await using own = await startGateway({ config: { listen: { host: '0.0.0.0' }, tiers: TIERS } });
       const { port } = new URL(own.url);
@@ -200,7 +200,7 @@ describe('with the test provider', () => {
     expect(await statusOf(gateway.url, key)).toBe(200);
   });
 
-  test('who declines has nothing', async () => {
+  test('a declined payment gives nothing', async () => {
     const { cookie, session_id } = await choose('Lite');
     await post('/checkout/test', { session_id, button: 'decline' });
     // Once a button was pressed the other one does nothing.
@@ -211,7 +211,7 @@ describe('with the test provider', () => {
     expect((await get('/checkout/cancelled')).status).toBe(200);
   });
 
-  test('the months after are played on the command line', async () => {
+  test('later months are simulated on the command line', async () => {
     const { cookie, session_id } = await choose('Lite');
     await post('/checkout/test', { session_id, button: 'pay' });
     const key = keyOnPage((await post('/checkout/claim', { session_id }, cookie)).text());
@@ -235,7 +235,7 @@ describe('with the test provider', () => {
     await expect.poll(code, { timeout: 20_000 }).toBe('good');
   });
 
-  test('there is no such page for an order that does not exist, and no webhook', async () => {
+  test('an unknown order has no page, and there is no webhook', async () => {
     expect((await get('/checkout/test?session_id=none')).status).toBe(404);
     const response = await ask(gateway.url, { target: '/webhooks/stripe', body: '{}' });
     expect([response.status, codeOf(response)]).toEqual([404, 'unknown_url']);

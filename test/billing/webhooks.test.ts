@@ -42,7 +42,7 @@ describe('webhooks', () => {
     ['with two times', { header: 'two t' }],
     ['that is huge', { header: 'huge' }],
     ['that is noise', { header: 'hello' }],
-  ])('a signature %s is refused', async (_, delivery) => {
+  ])('a signature %s is rejected', async (_, delivery) => {
     const event = somebodysEvent();
     const payload = JSON.stringify(event, null, 2);
     const good = signatureOf(payload);
@@ -69,13 +69,13 @@ describe('webhooks', () => {
     ['with one byte changed', (payload: string) => payload.replace('completed', 'completef')],
     ['behind a byte order mark', (payload: string) => `\ufeff${payload}`],
     ['with a line more', (payload: string) => `${payload}\n`],
-  ])('a body %s is refused', async (_, change) => {
+  ])('a body %s is rejected', async (_, change) => {
     const event = somebodysEvent();
     const response = await shop.deliver(event, { body: change(JSON.stringify(event, null, 2)) });
     expect([response.status, codeOf(response)]).toEqual([400, 'invalid_signature']);
   });
 
-  test('a compressed body is refused, also where what is in it was signed', async () => {
+  test('a compressed body is rejected, even with a signature of its content', async () => {
     const event = somebodysEvent();
     const response = await shop.deliver(event, {
       body: gzipSync(JSON.stringify(event, null, 2)),
@@ -84,30 +84,30 @@ describe('webhooks', () => {
     expect([response.status, codeOf(response)]).toEqual([415, 'unsupported_content_encoding']);
   });
 
-  test('a body of more than 256 KiB is refused', async () => {
+  test('a body of more than 256 KiB is rejected', async () => {
     const event = { ...somebodysEvent(), noise: 'x'.repeat(257 * 1024) };
     const response = await shop.deliver(event);
     expect([response.status, codeOf(response)]).toEqual([413, 'request_too_large']);
   });
 
-  test('one of two signatures is enough, as while a secret is replaced', async () => {
+  test('one of two signatures is enough, as during a rotation of the secret', async () => {
     const event = somebodysEvent();
     const good = signatureOf(JSON.stringify(event, null, 2));
     const response = await shop.deliver(event, { header: good.replace('v1=', `v1=${'0'.repeat(64)},v1=`) });
     expect([response.status, field(response.json(), 'outcome')]).toEqual([200, 'foreign']);
   });
 
-  test('an event of live mode is refused by a gateway with a test key', async () => {
+  test('an event of live mode is rejected with a test key', async () => {
     const response = await shop.deliver({ ...somebodysEvent(), livemode: true });
     expect([response.status, codeOf(response)]).toEqual([400, 'invalid_event']);
   });
 
-  test('something else that is signed is refused', async () => {
+  test('a signed body that is no event is rejected', async () => {
     const response = await shop.deliver({ id: 'evt_1', object: 'v2.core.event', type: 'thin' });
     expect([response.status, codeOf(response)]).toEqual([400, 'invalid_event']);
   });
 
-  test('events about somebody else are taken, and asked of nobody', async () => {
+  test('events of other objects are acknowledged without a call', async () => {
     const before = shop.stripe.requests.length;
     expect(await shop.tell(somebodysEvent())).toBe('foreign');
     expect(await shop.tell(shop.stripe.event('customer.created', { id: 'cus_x', object: 'customer' }))).toBe(
@@ -125,7 +125,7 @@ describe('webhooks', () => {
     expect(shop.stripe.requests.length).toBe(before);
   });
 
-  test('an event says nothing by itself: Stripe is asked, and an order that is not paid there is not paid', async () => {
+  test('an event alone changes nothing: an order that is unpaid at Stripe stays unpaid', async () => {
     const event = shop.stripe.event('checkout.session.completed', {
       id: bought.session,
       object: 'checkout.session',
@@ -136,7 +136,7 @@ describe('webhooks', () => {
     expect(codeOf(await shop.claim(bought))).toBe('order_not_paid');
   });
 
-  test('a second time it is known, and asked of nobody', async () => {
+  test('a repeated event is known and causes no call', async () => {
     const event = somebodysEvent();
     await shop.tell(event);
     const before = shop.stripe.requests.length;
@@ -144,7 +144,7 @@ describe('webhooks', () => {
     expect(shop.stripe.requests.length).toBe(before);
   });
 
-  test('fifty times at once it has one effect', async () => {
+  test('fifty concurrent copies have one effect', async () => {
     const own = await shop.buy('Lite');
     const event = shop.stripe.pay(shop.sessionOf(own));
     const changes = 'tollgate_billing_transitions_total{state="paid",standing="active"}';
@@ -154,7 +154,7 @@ describe('webhooks', () => {
     expect((await shop.gateway.metric(changes)) - before).toBe(1);
   });
 
-  test('an invoice of an older version of the API is understood', async () => {
+  test('an invoice of an older API version is read', async () => {
     const { bought: own } = await shop.holder('Lite');
     const { subscription } = shop.sessionOf(own);
     const invoice = { id: 'in', object: 'invoice', subscription: subscription?.id };
@@ -162,7 +162,7 @@ describe('webhooks', () => {
   });
 
   test.each(['gone', 500, 429, 409, 401] as const)(
-    'with Stripe in trouble (%s) an event is not acknowledged, and taken when it comes again',
+    'with Stripe failing (%s) an event is not acknowledged, and is applied when repeated',
     async (trouble) => {
       const own = await shop.buy('Lite');
       const event = shop.stripe.pay(shop.sessionOf(own));
@@ -175,7 +175,7 @@ describe('webhooks', () => {
     },
   );
 
-  test('secrets of Stripe are in no log, no metric and no answer', async () => {
+  test('no log, metric or answer contains secrets of Stripe', async () => {
     shop.stripe.trouble = 401;
     const response = await shop.order('Lite');
     expect([response.status, response.header('x-should-retry')]).toEqual([503, 'false']);

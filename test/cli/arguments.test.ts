@@ -5,7 +5,7 @@ const KINDS = { config: 'text', label: 'text', json: 'flag' } as const;
 const read = (...argv: string[]) => readArguments(argv, KINDS, ['PREFIX']);
 
 describe('arguments', () => {
-  test('are read in any order, with = or without', () => {
+  test('are parsed in any order, with = or without', () => {
     for (const argv of [
       ['--config', 'a.yaml', '--label=x y', 'p', '--json'],
       ['p', '--json', '--label', 'x y', '--config=a.yaml'],
@@ -22,12 +22,12 @@ describe('arguments', () => {
     expect([bare.text('config'), bare.flag('json')]).toEqual([undefined, false]);
   });
 
-  test('after -- are operands, whatever they look like', () => {
+  test('after -- are operands', () => {
     expect(read('--', '--json').operands).toEqual(['--json']);
     expect(read('--', '--json').flag('json')).toBe(false);
   });
 
-  test('may have a value that begins with a dash when it is joined', () => {
+  test('can have a value that begins with a dash, after =', () => {
     expect(read('p', '--label=-x').text('label')).toBe('-x');
   });
 
@@ -46,11 +46,11 @@ describe('arguments', () => {
     [['p', '--label', 'x', '--label', 'y'], '--label is given twice'],
     [[], 'PREFIX is missing'],
     [['p', 'q'], 'too many operands: only PREFIX is expected here'],
-  ])('%j are refused: %s', (argv, message) => {
+  ])('%j are rejected: %s', (argv, message) => {
     expect(() => read(...argv)).toThrow(new UsageError(message));
   });
 
-  test('are not quoted where they could be a key', () => {
+  test('are not quoted when they could be a key', () => {
     const key = '0123456789abcdef'.repeat(2);
     for (const argv of [
       ['p', key],
@@ -63,7 +63,7 @@ describe('arguments', () => {
   });
 });
 
-test('a choice is one of those there are, and the nearest is named otherwise', () => {
+test('a choice must be a known one; otherwise the nearest is suggested', () => {
   expect(oneOf('Lite', ['Free', 'Lite'], 'tier')).toBe('Lite');
   expect(() => oneOf('lite', ['Free', 'Lite'], 'tier')).toThrow(
     new UsageError('unknown tier: it is one of Free, Lite (did you mean Lite?)'),

@@ -23,7 +23,7 @@ const oauth2 = (path: string) => ({
   auth: { oauth2: { token_url: issuer.url + path, client_id: 'c', client_secret: 'secret-of-client' } },
 });
 
-test('fetches each token once and says how long it lives', async () => {
+test('fetches each token once and prints its lifetime', async () => {
   const { code, stdout, stderr } = await check({ upstreams: { vendor: oauth2('/token') } });
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toContain('upstream vendor: got a token by oauth2, which expires in 1h\n');
@@ -31,7 +31,7 @@ test('fetches each token once and says how long it lives', async () => {
   expect(issuer.requests).toHaveLength(1);
 });
 
-test('says why there is none, and exits with 1', async () => {
+test('prints why there is none, and exits with 1', async () => {
   issuer.answer = () => ({ status: 401, body: { error: 'invalid_client' } });
   const { code, stderr } = await check({ upstreams: { vendor: oauth2('/token') } });
   expect(code).toBe(1);
@@ -40,7 +40,7 @@ test('says why there is none, and exits with 1', async () => {
   );
 });
 
-test('says so when there is nothing to fetch', async () => {
+test('reports that there is nothing to fetch', async () => {
   const { code, stdout } = await check({});
   expect(code).toBe(0);
   expect(stdout).toContain('no upstream has `auth`, so there is no token to fetch\n');

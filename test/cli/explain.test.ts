@@ -93,8 +93,8 @@ async function asJson(...argv: string[]) {
   return { code, said: parsed };
 }
 
-describe('by the configuration alone', () => {
-  test('says what a model is offered for, to a tier and to those that take nothing away', async () => {
+describe('from the configuration alone', () => {
+  test('prints the endpoints of a model, for a tier and for all', async () => {
     expect(await asJson('--model', 'vectors')).toMatchObject({
       code: 0,
       said: { endpoints: ['embeddings', 'images'], targets: [{ path: '/v1/embeddings' }] },
@@ -113,7 +113,7 @@ describe('by the configuration alone', () => {
     ]);
   });
 
-  test('names the targets in order, with shares and with what each is sent', async () => {
+  test('lists the targets in order, with shares and destinations', async () => {
     const { code, said } = await asJson('--model', 'gpt-4o', '--tier', 'Lite');
     expect(code).toBe(0);
     expect(said).toMatchObject({
@@ -160,7 +160,7 @@ describe('by the configuration alone', () => {
     ]);
   });
 
-  test('says it in words', async () => {
+  test('prints it as text', async () => {
     const { code, out, err } = await explain(['--model', 'gpt-4o']);
     expect([code, err]).toEqual([0, '']);
     for (const line of [
@@ -197,14 +197,14 @@ describe('by the configuration alone', () => {
     ['meta/llama-3', { kind: 'pattern', name: 'meta/llama-*', taken: '3' }, ['3']],
     ['meta/$&', { kind: 'pattern', name: 'meta/*', taken: '$&' }, ['m/$&:free', 'fixed']],
     ['meta/*', { kind: 'pattern', name: 'meta/*', taken: '*' }, ['m/*:free', 'fixed']],
-  ])('says what %s matches and becomes', async (model, match, models) => {
+  ])('prints what %s matches and becomes', async (model, match, models) => {
     const { code, said } = await asJson('--model', model);
     expect(code).toBe(0);
     expect(said).toMatchObject({ match, targets: models.map((each) => ({ model: each })) });
     expect(Reflect.get(Object(said), 'targets')).toHaveLength(models.length);
   });
 
-  test('says how a model is balanced and hedged', async () => {
+  test('prints balance and hedge of a model', async () => {
     const { out } = await explain(['--model', 'gpt-4o-mini']);
     expect(out).toContain(
       '  balance     within a priority, of two drawn by weight the faster one\n' +
@@ -228,12 +228,12 @@ describe('by the configuration alone', () => {
     expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  body ');
   });
 
-  test('says in words what matches', async () => {
+  test('prints the match as text', async () => {
     expect((await explain(['--model', 'gpt-4o'])).out).toContain('  matches     the model of this name\n');
     expect((await explain(['--model', 'meta/x'])).out).toContain('the pattern "meta/*"; * matches "x"\n');
   });
 
-  test('says that a tier may not use it, and fails', async () => {
+  test('reports that a tier may not use it, and fails', async () => {
     const { code, out } = await explain(['--model', 'gpt-4o', '--tier', 'Free']);
     expect(code).toBe(1);
     expect(out).toContain('Free may not use it: requests get a 404 model_not_found (Lite, Pro may)');
@@ -250,7 +250,7 @@ describe('by the configuration alone', () => {
     ['met/x', ['meta/*']],
     ['meta/', ['meta/*']],
     ['entirely-different', []],
-  ])('knows no model %s, and names what is near', async (model, near) => {
+  ])('reports an unknown model %s and suggests near names', async (model, near) => {
     const { code, out, err } = await explain(['--model', model, '--json']);
     expect([code, JSON.parse(out)]).toEqual([1, { model, match: null, nearest: near }]);
     expect(err).toContain(`no model of ${configFile} matches "${model}"`);
@@ -260,7 +260,7 @@ describe('by the configuration alone', () => {
     expect(await explain(['--model', model])).toEqual({ code: 1, out: '', err });
   });
 
-  test('shows nothing of a query that is a value without a name', async () => {
+  test('hides a query value without a name', async () => {
     const { said } = await asJson('--model', 'bare');
     expect(said).toMatchObject({
       targets: [{ host: 'bare.example', path: '/chat/completions?****', headers: [] }],
@@ -291,7 +291,7 @@ describe('by the configuration alone', () => {
     expect(err).toContain(`tollgate explain: ${message}\n\nUsage: tollgate explain --model MODEL`);
   });
 
-  test('--help says how it is used', async () => {
+  test('--help prints the usage', async () => {
     expect(await explain(['--help'])).toMatchObject({
       code: 0,
       out: expect.stringContaining('Usage:'),
@@ -300,7 +300,7 @@ describe('by the configuration alone', () => {
   });
 });
 
-describe('with a gateway beside it', () => {
+describe('with a running gateway', () => {
   let admin: AdminServer | undefined;
   const others: Server[] = [];
   afterEach(async () => {
@@ -364,7 +364,7 @@ describe('with a gateway beside it', () => {
     ]);
   });
 
-  test('says that it runs another configuration', async () => {
+  test('reports that it runs another configuration', async () => {
     await serve(
       () => '0123456789ab',
       () => STATES,
@@ -378,14 +378,14 @@ describe('with a gateway beside it', () => {
     });
   });
 
-  test('asks the loopback address of one that listens on all', async () => {
+  test('connects to loopback when the gateway listens on all addresses', async () => {
     const port = await serve(own, () => STATES, '0.0.0.0');
     expect((await explain(['--model', 'gpt-4o'])).out).toContain(
       `http://127.0.0.1:${port} runs this configuration`,
     );
   });
 
-  test('goes on without the state where the gateway does not tell it', async () => {
+  test('continues without the state when the gateway does not report it', async () => {
     await serve(own);
     const { code, out } = await explain(['--model', 'gpt-4o']);
     expect(code).toBe(0);
@@ -393,7 +393,7 @@ describe('with a gateway beside it', () => {
     expect(out).not.toContain('    now ');
   });
 
-  test('goes on with the state where the gateway does not say what it runs', async () => {
+  test('continues with the state when the gateway does not report its configuration', async () => {
     await serve(
       () => 'not a hash \u001b[2J',
       () => STATES,
@@ -411,17 +411,17 @@ describe('with a gateway beside it', () => {
     expect(out).toContain('openai  (weight 3: 75%)');
   };
 
-  test('goes on when nothing listens there', async () => {
+  test('continues when nothing listens there', async () => {
     const port = await closedPort();
     configure(String(port));
     await gone(port, PATIENCE);
   });
 
-  test('goes on when nothing is answered in time', async () => {
+  test('continues when no answer arrives in time', async () => {
     await gone(await occupy(createServer()), 50);
   });
 
-  test('goes on when an answer does not end in time', async () => {
+  test('continues when an answer does not end in time', async () => {
     const server = http.createServer((_, response) => void response.writeHead(200).write('[{"upstream":'));
     await gone(await occupy(server), 200);
   });
@@ -433,7 +433,7 @@ describe('with a gateway beside it', () => {
       '[{"upstream":"openai","model":"gpt-4o-2024","state":"\\u001b[2J","in_flight":0}]',
     ],
     ['more than it may', `[${' '.repeat(2 ** 23)}]`],
-  ])('goes on when somebody else answers with %s', async (_, body) => {
+  ])('continues when another program answers with %s', async (_, body) => {
     await gone(await occupy(http.createServer((_request, response) => void response.end(body))), PATIENCE);
   });
 

@@ -87,7 +87,7 @@ describe('tollgate keys revoke', () => {
     [0, /^\w{8} is revoked\. No replica is running\.\n$/],
     [1, /^\w{8} is revoked\. 1 of 1 replicas reject it in \d+ ms; hard bound 5 s\.\n$/],
     [2, /^\w{8} is revoked\. 2 of 2 replicas reject it in \d+ ms; hard bound 5 s\.\n$/],
-  ])('with %i replicas is done when all have confirmed', async (count, text) => {
+  ])('with %i replicas completes when all have confirmed', async (count, text) => {
     const key = await issue();
     const members = [];
     for (let index = 0; index < count; index += 1) members.push(await join());
@@ -98,7 +98,7 @@ describe('tollgate keys revoke', () => {
     expect(await server.command('GET', `tollgate:key:{${key.slice(0, 8)}}`)).toBe('2 ended');
   });
 
-  test('says the same in JSON', async () => {
+  test('prints the same as JSON', async () => {
     const key = await issue();
     await join();
     const first = await keys('revoke', key.slice(0, 8), '--json');
@@ -111,7 +111,7 @@ describe('tollgate keys revoke', () => {
     });
   });
 
-  test('exits 3 and names who has not confirmed', async () => {
+  test('exits with 3 and names the replicas that have not confirmed', async () => {
     const key = await issue();
     const { replicas } = await join();
     const seconds = Number(String(await server.command('TIME')).split(',')[0]);
@@ -135,7 +135,7 @@ describe('tollgate keys revoke', () => {
     );
   });
 
-  test('exits 3 when Redis is away, with the key revoked in the store, and shows no password', async () => {
+  test('exits with 3 when Redis is unavailable, with the key revoked in the store, and prints no password', async () => {
     const key = await issue();
     server.pause();
     const { code, out, err } = await keys('revoke', key.slice(0, 8), '--json');
@@ -150,7 +150,7 @@ describe('tollgate keys revoke', () => {
     expect(await server.command('GET', `tollgate:key:{${key.slice(0, 8)}}`)).toBe('2 ended');
   });
 
-  test('exits 3 when Redis refuses the password, and shows it not', async () => {
+  test('exits with 3 when Redis rejects the password, and does not print it', async () => {
     const key = await issue();
     configFile = configure(server.url.replace(PASSWORD, `${PASSWORD}-any-more`));
     const { code, err } = await keys('revoke', key.slice(0, 8));
@@ -158,7 +158,7 @@ describe('tollgate keys revoke', () => {
     expect(err).toMatch(/failed to notify/);
   });
 
-  test('of a key that is not there tells nobody and exits 1', async () => {
+  test('of an unknown key notifies no replica and exits with 1', async () => {
     await issue();
     const { heard } = await join();
     expect(await keys('revoke', '00000000')).toMatchObject({ code: 1, out: '' });
@@ -166,7 +166,7 @@ describe('tollgate keys revoke', () => {
   });
 });
 
-test('tollgate keys issue leaves the record in Redis, signed and proved, and tells the replicas', async () => {
+test('tollgate keys issue writes the signed, proven record to Redis and notifies the replicas', async () => {
   const { heard } = await join();
   const key = await issue();
   const value = String(await server.command('GET', `tollgate:key:{${key.slice(0, 8)}}`));

@@ -48,7 +48,7 @@ async function issue(...argv: string[]): Promise<string> {
 }
 
 describe('without replicas that share a Redis', () => {
-  test('tier changes all keys of the holder, which may be named by any of them', async () => {
+  test('tier changes all keys of the holder, named by any of them', async () => {
     const first = await issue('--tier', 'Free', '--label', 'team');
     const [second, third] = [await issue('--for', first), await issue('--for', first)];
     await keys('revoke', first);
@@ -69,7 +69,7 @@ describe('without replicas that share a Redis', () => {
     expect((await keys('show', second)).out).toContain('version     2\n');
   });
 
-  test('suspend and resume show in list and show, with the reason, and are no end', async () => {
+  test('suspend and resume appear in list and show with the reason, and end no key', async () => {
     const [bad, other] = [await issue('--tier', 'Lite'), await issue('--tier', 'Lite')];
     expect((await keys('suspend', bad, '--reason', 'chargeback')).out).toMatch(
       new RegExp(`^The holder of ${bad} is suspended\\. Active keys: ${bad}\\. `),
@@ -95,7 +95,7 @@ describe('without replicas that share a Redis', () => {
     expect(await keys('list')).toMatchObject({ out: expect.not.stringContaining('suspended') });
   });
 
-  test('a holder without an active key changes, and nobody has to be told', async () => {
+  test('a holder without an active key changes, without notifications', async () => {
     const prefix = await issue('--tier', 'Free');
     await keys('revoke', prefix);
     expect((await keys('suspend', prefix)).out).toBe(
@@ -121,14 +121,14 @@ describe('without replicas that share a Redis', () => {
     [1, ['suspend', '00000000'], /no key with this prefix/],
     [1, ['resume', '00000000'], /no key with this prefix/],
     [1, ['tier', '00000000', '--tier', 'Pro'], /no key with this prefix/],
-  ])('exits %i for %j, and changes nothing', async (code, argv, message) => {
+  ])('exits with %i for %j and changes nothing', async (code, argv, message) => {
     await issue('--tier', 'Free');
     const before = (await keys('list')).out;
     expect(await keys(...argv)).toMatchObject({ code, out: '', err: expect.stringMatching(message) });
     expect((await keys('list')).out).toBe(before);
   });
 
-  test('a reason with a key in it is refused, and not repeated', async () => {
+  test('a reason that contains a key is rejected and not printed', async () => {
     const prefix = await issue('--tier', 'Free');
     const secret = '0123456789abcdef'.repeat(2);
     const { code, out, err } = await keys('suspend', prefix, '--reason', `of ${secret}`);
@@ -137,7 +137,7 @@ describe('without replicas that share a Redis', () => {
   });
 });
 
-describe('beside replicas on a Redis', () => {
+describe('with replicas on a Redis', () => {
   let server: RedisServer;
   const logger = createLogger(undefined, 'silent');
 
@@ -188,7 +188,7 @@ describe('beside replicas on a Redis', () => {
     if (about !== undefined) await server.command('SET', `tollgate:replica:${id}`, JSON.stringify(about));
   }
 
-  test('is done when each has confirmed one message about all keys, and 3 where one has not', async () => {
+  test('completes when each has confirmed one message for all keys, and exits with 3 when one has not', async () => {
     await using stack = new AsyncDisposableStack();
     const heard = await joinNew(stack);
     const first = await issue('--tier', 'Free');
@@ -236,7 +236,7 @@ describe('beside replicas on a Redis', () => {
     ['announces nothing', undefined, 'an older version'],
     ['knows tiers alone', { version: '0.1.0', understands: ['tier'] }, '0.1.0'],
     ['knows what no one here does', { version: '7.0.0', understands: ['magic'] }, '7.0.0'],
-  ])('a replica that %s confirms in vain what it does not know, and is named', async (_, about, version) => {
+  ])('a replica that %s is named as incapable although it confirms', async (_, about, version) => {
     await using stack = new AsyncDisposableStack();
     const old = 'host:1:old';
     await joinNew(stack);
@@ -272,7 +272,7 @@ describe('beside replicas on a Redis', () => {
     });
   });
 
-  test('is 3 when Redis is away, with the holder changed in the store', async () => {
+  test('exits with 3 when Redis is unavailable, with the holder changed in the store', async () => {
     const prefix = await issue('--tier', 'Free');
     server.pause();
     const { code, out, err } = await keys('suspend', prefix);

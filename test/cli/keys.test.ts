@@ -42,7 +42,7 @@ async function issue(...argv: string[]): Promise<string> {
 }
 
 describe('tollgate keys issue', () => {
-  test('prints the key alone on stdout, and everything else on stderr', async () => {
+  test('prints only the key on stdout, and everything else on stderr', async () => {
     const { code, out, err } = await keys('issue', '--tier', 'Lite', '--label', 'nightly build');
     expect(code).toBe(0);
     expect(out).toMatch(/^[0-9a-f]{32}\n$/);
@@ -52,7 +52,7 @@ describe('tollgate keys issue', () => {
     expect((await keys('issue', '--tier', 'Pro')).err).not.toContain('Creating');
   });
 
-  test('--for gives the holder of a key another one', async () => {
+  test('--for issues another key for the holder of a key', async () => {
     const first = await issue('--tier', 'Pro', '--label', 'team');
     const second = await issue('--for', first.slice(0, 8));
     const { out } = await keys('list', '--json');
@@ -71,14 +71,14 @@ describe('tollgate keys issue', () => {
     [['issue', '--teir', 'Lite']],
     [['issue', 'Lite']],
     [['issue', '--for', 'xyz']],
-  ])('%j is wrong usage, and touches no store', async (argv) => {
+  ])('%j is wrong usage and touches no store', async (argv) => {
     const { code, out, err } = await keys(...argv);
     expect([code, out]).toEqual([2, '']);
     expect(err).toMatch(/^tollgate keys: .+\n\nUsage: /);
     expect(existsSync(dir.file('keys.db'))).toBe(false);
   });
 
-  test('a label that cannot be kept is refused', async () => {
+  test('an invalid label is rejected', async () => {
     expect(await keys('issue', '--tier', 'Lite', '--label', '0123456789abcdef'.repeat(2))).toMatchObject({
       code: 1,
       out: '',
@@ -86,7 +86,7 @@ describe('tollgate keys issue', () => {
     });
   });
 
-  test('a key that could not be written out is revoked', async () => {
+  test('a key that could not be printed is revoked', async () => {
     const err = collector();
     const broken = new Writable({
       write(_chunk, _encoding, done) {
@@ -122,7 +122,7 @@ describe('tollgate keys list', () => {
     expect(out + (await keys('list', '--json')).out).not.toMatch(/argon2|hmac/);
   });
 
-  test('--json is JSON also when it is long', async () => {
+  test('--json prints valid JSON for long lists', async () => {
     const store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
     for (let index = 0; index < 1203; index += 1) {
       const prefix = index.toString(16).padStart(8, '0');
@@ -151,7 +151,7 @@ describe('tollgate keys list', () => {
   });
 
   test.each([['list'], ['show', '01234567'], ['revoke', '01234567']])(
-    '%s makes no store where there is none',
+    '%s creates no store',
     async (...argv) => {
       expect(await keys(...argv)).toMatchObject({
         code: 1,
@@ -164,7 +164,7 @@ describe('tollgate keys list', () => {
 });
 
 describe('tollgate keys show', () => {
-  test('tells what happened to a key', async () => {
+  test('prints the history of a key', async () => {
     const key = await issue('--tier', 'Lite', '--label', 'x');
     await keys('revoke', key.slice(0, 8), '--reason', 'found in a repository');
     const { code, out } = await keys('show', key.slice(0, 8));
@@ -181,7 +181,7 @@ describe('tollgate keys show', () => {
   });
 
   test.each(['show', 'revoke'])(
-    'given a whole key, %s uses its prefix, warns and does not repeat it',
+    'given a whole key, %s uses its prefix, warns and does not print the key',
     async (command) => {
       const key = await issue('--tier', 'Lite');
       for (const given of [key, key.toUpperCase()]) {
@@ -194,7 +194,7 @@ describe('tollgate keys show', () => {
     },
   );
 
-  test('what is neither is wrong usage and is not repeated', async () => {
+  test('other text is wrong usage and is not printed', async () => {
     const key = await issue('--tier', 'Lite');
     for (const given of [key.slice(0, 31), `${key}0`, key.slice(0, 7), `sk-${key}`]) {
       const { code, out, err } = await keys('show', given);
@@ -213,7 +213,7 @@ describe('tollgate keys show', () => {
 });
 
 describe('tollgate keys revoke', () => {
-  test('ends a key, says so once more when asked again, and keeps the first reason', async () => {
+  test('revokes a key, reports it again when repeated, and keeps the first reason', async () => {
     const key = await issue('--tier', 'Lite');
     const prefix = key.slice(0, 8);
     expect(await keys('revoke', prefix)).toMatchObject({
@@ -231,7 +231,7 @@ describe('tollgate keys revoke', () => {
     expect(await keys('revoke', '00000000')).toMatchObject({ code: 1, out: '' });
   });
 
-  test('of a key that was rotated away names the one that has to be revoked', async () => {
+  test('of a rotated key names the successor to revoke', async () => {
     const key = await issue('--tier', 'Lite');
     const store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
     let last = key.slice(0, 8);
@@ -253,7 +253,7 @@ describe('tollgate keys revoke', () => {
     expect((await keys('revoke', key.slice(0, 8))).err).toBe('');
   });
 
-  test('works without the secret, which may be what was lost', async () => {
+  test('works without the secret', async () => {
     const key = await issue('--tier', 'Lite');
     rmSync(`${dir.file('keys.db')}.secret`);
     expect(await keys('issue', '--tier', 'Lite')).toMatchObject({
@@ -287,7 +287,7 @@ describe('tollgate keys', () => {
     }
   });
 
-  test('a configuration with faults, or none, is refused with its place', async () => {
+  test('an invalid or missing configuration is rejected with its place', async () => {
     expect(await keys('list', '--config', dir.file('none.yaml'))).toMatchObject({
       code: 1,
       err: expect.stringMatching(/none\.yaml:1:1: /),
@@ -313,7 +313,7 @@ describe('tollgate keys', () => {
     expect(await keys('list')).toMatchObject({ code: 1, err: expect.stringContaining('newer version') });
   });
 
-  test('as a process: the key on stdout, the exit code, and a lock that another process holds', async () => {
+  test('as a process: the key on stdout, the exit code, and the lock of another process', async () => {
     const script = fileURLToPath(new URL('./children/keys.ts', import.meta.url));
     const run = async (...argv: string[]) => {
       await using child = startChild(script, [...argv, '--config', configFile]);

@@ -55,7 +55,7 @@ async function add(...rows: Parameters<typeof row>[0][]) {
 }
 
 describe('tollgate usage', () => {
-  test('is an aligned table with totals', async () => {
+  test('prints an aligned table with totals', async () => {
     await add(
       {
         model: 'gpt-4o-mini',
@@ -76,7 +76,7 @@ describe('tollgate usage', () => {
     });
   });
 
-  test('has costs where anything had a price', async () => {
+  test('has a cost column when anything had a price', async () => {
     await add({ sums: { priced: 1, cost: 1_234_567_891 } }, { model: 'free' });
     const [head, free, gpt, total] = await lines();
     expect(head).toMatch(/ COST /);
@@ -91,13 +91,13 @@ describe('tollgate usage', () => {
     expect((await usage('--csv')).out).toContain(',1.234567891,');
   });
 
-  test('says so when there is nothing, and that is no failure', async () => {
+  test('reports an empty result, which is no failure', async () => {
     expect(await usage()).toEqual({ code: 0, out: 'No usage since 2030-01-01T12:00Z.\n', err: '' });
     expect(JSON.parse((await usage('--json')).out)).toMatchObject({ lines: [], totals: { requests: 0 } });
     expect((await usage('--csv')).out).toMatch(/^model,requests,[a-z_,]+\r\n$/);
   });
 
-  test('is of a time: a week, hours, or since a day', async () => {
+  test('covers a week, some hours, or the time since a day', async () => {
     const hours = ['2029-12-31T23', '2030-01-01T11', '2030-01-01T12', '2030-01-08T11', '2030-01-08T12'];
     await add(...hours.map((hour) => ({ hour })));
     expect(await groups('--by', 'day')).toEqual([
@@ -116,7 +116,7 @@ describe('tollgate usage', () => {
     });
   });
 
-  test('is of the holder of a key, by any of its keys, or of a tier', async () => {
+  test('covers the holder of any of its keys, or a tier', async () => {
     const [old, young] = [newKey('aaaaaaaa'), newKey('bbbbbbbb')];
     const added = await store.addKey(old, newHolder('Pro'), null);
     if (added.kind !== 'added') throw new Error(added.kind);
@@ -142,7 +142,7 @@ describe('tollgate usage', () => {
     });
   });
 
-  test('as CSV holds no formula, and names with commas, quotes and line feeds stay whole', async () => {
+  test('as CSV contains no formulas, and escapes commas, quotes and line feeds', async () => {
     const names = ['=1+1', '+1', '-1', '@x', 'a,"b"\nc', 'plain'];
     await add(...names.map((model) => ({ model })));
     const { out } = await usage('--csv');
@@ -152,7 +152,7 @@ describe('tollgate usage', () => {
     }
   });
 
-  test('in a table shows what would turn a terminal as codes', async () => {
+  test('escapes terminal control characters in a table', async () => {
     await add({ model: 'a\u001b[31mred\u202e' });
     expect(await lines()).toEqual(
       expect.arrayContaining([expect.stringMatching(/^a\\u\{1b\}\[31mred\\u\{202e\} /)]),
@@ -176,7 +176,7 @@ describe('tollgate usage', () => {
     expect(err).toMatch(/^tollgate usage: .+\n\nUsage: tollgate usage /);
   });
 
-  test('without a store, or without a configuration, says what is missing and creates nothing', async () => {
+  test('without a store or a configuration reports what is missing and creates nothing', async () => {
     writeFileSync(
       configFile,
       `store: sqlite:${dir.file('none.db')}\nupstreams: { d: { builtin: echo } }\nmodels: { m: { targets: [{ upstream: d, model: m }] } }\n`,
@@ -193,7 +193,7 @@ describe('tollgate usage', () => {
     });
   });
 
-  test('--help is on stdout', async () => {
+  test('--help prints the usage on stdout', async () => {
     expect(await usage('--help')).toMatchObject({
       code: 0,
       out: expect.stringContaining('--since TIME'),
@@ -201,7 +201,7 @@ describe('tollgate usage', () => {
     });
   });
 
-  test('as a process beside one that has the store open', async () => {
+  test('works as a process while another has the store open', async () => {
     await add({ hour: new Date().toISOString().slice(0, 13) });
     const script = fileURLToPath(new URL('./children/usage.ts', import.meta.url));
     await using child = startChild(script, ['--csv', '--config', configFile]);

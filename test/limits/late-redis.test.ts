@@ -84,7 +84,7 @@ async function hear(holder: string, limits: TierLimits): Promise<void> {
   for (const { limiter } of replicas) await limiter.peek(holder, limits);
 }
 
-test('one late answer: what was used before counts, and Redis is not left', async () => {
+test('one late answer: earlier usage counts, and the connection stays', async () => {
   const [holder, limits] = [newHolder(), { requests_per_minute: 100, concurrency: 20 }];
   const before = await ask(holder, limits, 15);
   await hear(holder, limits);
@@ -125,7 +125,7 @@ test.each([
   ['concurrency', 20, 7, 1000],
   ['requests_per_day', 50, 20, 1000],
 ] as const)(
-  'late for a while: of %s no more than allowed, and each replica has its share',
+  'late for a while: no more than the limit of %s, and each replica has its share',
   async (name, limit, used, ms) => {
     const [holder, limits] = [newHolder(), { [name]: limit }];
     const leases = await ask(holder, limits, used);
@@ -156,7 +156,7 @@ test.each([
   },
 );
 
-test('late now and then, for one replica or another: no more than allowed in all', async () => {
+test('late intermittently, for any replica: no more than the limit in total', async () => {
   const [holder, limits] = [newHolder(), { requests_per_minute: 150, concurrency: 40 }];
   let admitted = 0;
   let running: Lease[] = [];
@@ -184,7 +184,7 @@ test('late now and then, for one replica or another: no more than allowed in all
   expect(most).toBeLessThanOrEqual(40 + 24);
 });
 
-test('a settlement whose answer is late is counted once, and is no settlement that was dropped', async () => {
+test('a release with a late answer counts once and is not counted as dropped', async () => {
   const [holder, limits] = [newHolder(), { tokens_per_month: 1_000 }];
   const { limiter, cable, counters, shared, outcomes } = replicas[0] ?? unreachable();
   const admission = await limiter.admit(holder, limits, 500);
@@ -199,7 +199,7 @@ test('a settlement whose answer is late is counted once, and is no settlement th
   expect(counters.dropped).toEqual({});
 });
 
-test('a replica that has not heard anything takes its share of the whole', async () => {
+test('a replica without last known counters takes its share of the whole limit', async () => {
   const [holder, limits] = [newHolder(), { requests_per_minute: 10 }];
   await delayAll(LATE_MS);
   const all = await ask(holder, limits, 90);

@@ -11,7 +11,7 @@ const STARTS = {
   concurrent: 'as each request ends',
 };
 
-test('docs/limits.md has a row for each limit, and no other', () => {
+test('docs/limits.md has exactly one row for each limit', () => {
   const page = readFileSync(new URL('../../docs/limits.md', import.meta.url), 'utf8');
   const [, after = ''] = page.split('|---|---|---|\n', 2);
   const rows = after.slice(0, after.indexOf('\n\n')).split('\n');
@@ -20,7 +20,7 @@ test('docs/limits.md has a row for each limit, and no other', () => {
   );
 });
 
-test('limits are told in words, in the order of the table, one or many', () => {
+test('limits have texts in the order of the table, singular and plural', () => {
   const texts = limitTexts({ concurrency: 1, tokens_per_month: 20_000_000, requests_per_minute: 2 });
   expect(texts.map(({ max, text }) => `${max} ${text}`)).toEqual([
     '2 requests a minute',
@@ -30,7 +30,7 @@ test('limits are told in words, in the order of the table, one or many', () => {
   expect(LIMITS.map(({ rate }) => rate)).toContain('requests at once');
 });
 
-test('the limits of a tier are resolved with what the limiters need of them', () => {
+test('the limits of a tier are resolved to the data of the limiters', () => {
   const all = eachLimit(({ index }) => 100 - index);
   expect(activeLimits(all)).toMatchObject({ needTotals: true, maxima: Object.values(all) });
   expect(activeLimits(all).maxTokens).toBe(

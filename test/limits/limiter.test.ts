@@ -49,24 +49,21 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     ['tokens_per_minute', 70],
     ['tokens_per_day', 70],
     ['tokens_per_month', 70],
-  ] as const)(
-    '%s: of ten times as many at once exactly as many as allowed are admitted',
-    async (name, limit) => {
-      await using rig = await makeRig();
-      const holder = newHolder();
-      const limits = { [name]: limit };
-      const all = await Promise.all(Array.from({ length: 70 }, () => rig.limiter.admit(holder, limits, 10)));
-      expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(7);
-      for (const each of all) {
-        if (each.kind === 'refused') expect(each).toMatchObject({ limit: name, reason: 'spent' });
-        expect(each.states[name]?.remaining).toBeGreaterThanOrEqual(0);
-      }
-      expect(await rig.limiter.peek(holder, limits)).toMatchObject({ [name]: { used: limit, remaining: 0 } });
-      expect(rig.counters.leases).toBe(7);
-    },
-  );
+  ] as const)('%s: of ten times the limit at once, exactly the limit is admitted', async (name, limit) => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const limits = { [name]: limit };
+    const all = await Promise.all(Array.from({ length: 70 }, () => rig.limiter.admit(holder, limits, 10)));
+    expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(7);
+    for (const each of all) {
+      if (each.kind === 'refused') expect(each).toMatchObject({ limit: name, reason: 'spent' });
+      expect(each.states[name]?.remaining).toBeGreaterThanOrEqual(0);
+    }
+    expect(await rig.limiter.peek(holder, limits)).toMatchObject({ [name]: { used: limit, remaining: 0 } });
+    expect(rig.counters.leases).toBe(7);
+  });
 
-  test('tokens of a request that goes on count at once, in the minute and the month of then', async () => {
+  test('tokens of a running request count at once, in the current minute and month', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const { lease } = admitted(await rig.limiter.admit(holder, ALL, 0));
@@ -90,7 +87,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(await used()).toEqual([20, 320, 0]);
   });
 
-  test('what is refused takes nothing of any limit, whichever of them refuses', async () => {
+  test('a rejection uses nothing of any limit, whichever limit rejects', async () => {
     await using rig = await makeRig();
     const tight = {
       requests_per_minute: 1,
@@ -117,7 +114,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     admitted(await rig.limiter.admit(other, { requests_per_minute: 1, concurrency: 1 }, 0));
   });
 
-  test('without limits everything is admitted, and a limit that appears knows what was used', async () => {
+  test('without limits everything is admitted, and a limit set later counts earlier usage', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     for (let number = 0; number < 5; number += 1) {
@@ -136,7 +133,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     admitted(await rig.limiter.admit(holder, { requests_per_minute: 6, concurrency: 6 }, 0));
   });
 
-  test('another tier counts from the next request on what was used and runs under the one before', async () => {
+  test('a changed tier counts earlier and running requests from the next request on', async () => {
     await using rig = await makeRig();
     const [pro, free] = [
       { requests_per_minute: 100, concurrency: 10 },
@@ -173,7 +170,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test('a window begins with the first request and lasts a minute; the wait is exact', async () => {
+  test('a window starts with the first request and lasts a minute; the wait is exact', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const limits = { requests_per_minute: 2 };
@@ -194,7 +191,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test('tokens that exceed a whole limit are refused as too large, also where another limit is spent', async () => {
+  test('tokens above a whole limit are rejected as too large, even when another limit is used up', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     for (const name of ['tokens_per_minute', 'tokens_per_month'] as const) {
@@ -216,7 +213,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test('a first request in an empty window is admitted up to the very limit', async () => {
+  test('the first request in an empty window is admitted up to the limit', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const limits = { requests_per_minute: 1, tokens_per_minute: 100, concurrency: 1 };
@@ -229,7 +226,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     }
   });
 
-  test('of several limits that refuse, the one with the longest wait is named', async () => {
+  test('of several limits that reject, the one with the longest wait is named', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     admitted(await rig.limiter.admit(holder, ALL, 10));
@@ -253,7 +250,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(await ask({ concurrency })).toEqual(['concurrency', 1000]);
   });
 
-  test('what is settled takes the place of the estimate, be it more or less, and once', async () => {
+  test('a settlement replaces the estimate, up or down, once', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const used = async () => {
@@ -279,7 +276,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(rig.counters.leases).toBe(0);
   });
 
-  test('what is settled after its window has ended is not counted in the next one, but in the month', async () => {
+  test('a settlement after the end of its window counts in the month and not in the next window', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const { lease } = admitted(await rig.limiter.admit(holder, ALL, 300));
@@ -296,7 +293,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test.each([Number.NaN, -5, Number.NEGATIVE_INFINITY])('%s tokens are none', async (tokens) => {
+  test.each([Number.NaN, -5, Number.NEGATIVE_INFINITY])('%s tokens count as none', async (tokens) => {
     await using rig = await makeRig();
     const holder = newHolder();
     const { lease } = admitted(await rig.limiter.admit(holder, ALL, tokens));
@@ -305,7 +302,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(await rig.limiter.peek(holder, ALL)).toMatchObject({ tokens_per_month: { used: 0 } });
   });
 
-  test('large figures stay exact', async () => {
+  test('large numbers stay exact', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const most = Number.MAX_SAFE_INTEGER;
@@ -339,7 +336,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     ['February', Date.UTC(2027, 2, 1)],
     ['February of a leap year', Date.UTC(2028, 2, 1)],
     ['February of a year with a hundred and no leap day', Date.UTC(2100, 2, 1)],
-  ])('a month ends with its last day: %s', async (_which, end) => {
+  ])('a month ends after its last day: %s', async (_which, end) => {
     await using rig = await makeRig();
     await rig.setWall(end - 86_400_000 + 1);
     const holder = newHolder();
@@ -354,7 +351,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test('tokens that were reserved in one month and settled in the next one belong to the next one', async () => {
+  test('tokens reserved in one month and settled in the next count in the next', async () => {
     await using rig = await makeRig();
     await rig.setWall(MONTH_END - 1000);
     const holder = newHolder();
@@ -370,7 +367,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test('a clock that is set back over midnight makes no day longer: the store is asked again', async () => {
+  test('a clock set back over midnight does not extend the day: the totals are read again', async () => {
     await using rig = await makeRig();
     await rig.setWall(EVENING + 12_000);
     const holder = newHolder();
@@ -388,7 +385,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(rig.store.asked).toBe(2);
   });
 
-  test('a clock that is set back by hours makes no window longer', async () => {
+  test('a clock set back by hours does not extend a window', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const limits = { requests_per_minute: 1 };
@@ -401,7 +398,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     admitted(await rig.limiter.admit(holder, limits, 0));
   });
 
-  test('totals come from the store, for many requests at once', async () => {
+  test('many concurrent requests share one read of totals', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     rig.store.totals.set(holder, totals({ requests_per_day: 497, tokens_per_month: 40_000 }));
@@ -415,7 +412,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     });
   });
 
-  test('no totals: counted from 0, and asked for again after a while, without forgetting what was used', async () => {
+  test('without totals counting starts at 0, and a later read adds them to what was used', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     rig.store.trouble = () => Promise.reject(new Error('the store is away'));
@@ -440,7 +437,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(await rig.limiter.peek(holder, ALL)).toMatchObject({ tokens_per_month: { used: 7045 } });
   });
 
-  test('looking reserves nothing, and leaves a new holder as it was', async () => {
+  test('peek reserves nothing and leaves a new holder unchanged', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
     const empty = await rig.limiter.peek(holder, ALL);

@@ -6,7 +6,7 @@ import { admitted, Counters, memoryRig, NOON, newHolder, refused, Store, seedsOf
 
 const LIMITS = { requests_per_minute: 2, requests_per_day: 100, concurrency: 5 };
 
-test('a holder whose totals are known, or not needed, is answered at once', async () => {
+test('a holder whose totals are known or not needed is decided synchronously', async () => {
   await using rig = await memoryRig();
   const holder = newHolder();
   expect(rig.limiter.admit(holder, { requests_per_minute: 5 }, 1)).toMatchObject({ kind: 'admitted' });
@@ -21,7 +21,7 @@ test('a holder whose totals are known, or not needed, is answered at once', asyn
 });
 
 test.each([3_600_000, -3_600_000, 86_400_000, -86_400_000, -5000])(
-  'the clock on the wall set by %s ms neither ends nor prolongs a window, or a request',
+  'a wall clock change by %s ms neither ends nor extends a window or a request',
   async (ms) => {
     await using rig = await memoryRig();
     const holder = newHolder();
@@ -40,7 +40,7 @@ test.each([3_600_000, -3_600_000, 86_400_000, -86_400_000, -5000])(
   },
 );
 
-test('no more holders are remembered than allowed; those without requests go first, the longest idle before others', async () => {
+test('the number of holders is bounded; those without requests are evicted first, the longest idle first', async () => {
   const counters = new Counters();
   const limiter = new MemoryLimiter({
     initialTotals: seedsOf(new Store(), counters),

@@ -54,7 +54,7 @@ describe('replicas', () => {
     ['concurrency', 20],
     ['tokens_per_month', 200],
   ] as const)(
-    'of 200 requests at three of them exactly as many as %s allows are admitted',
+    'of 200 requests at three of them, exactly the limit of %s is admitted',
     async (name, limit) => {
       await using stack = new AsyncDisposableStack();
       const replicas: Replica[] = [];
@@ -75,7 +75,7 @@ describe('replicas', () => {
     },
   );
 
-  test('what one has reserved, none of the others has; what it settles, they have at once', async () => {
+  test('the reservation of one is unavailable to the others, and its settlement is available at once', async () => {
     await using one = await startReplica(server.url);
     await using other = await startReplica(server.url);
     const holder = newHolder();
@@ -88,7 +88,7 @@ describe('replicas', () => {
 });
 
 describe('a lease', () => {
-  test('of a process that is gone expires, and gives back all but the request', async () => {
+  test('of a dead process expires and releases everything but the request', async () => {
     await using gone = await startReplica(server.url, { leaseMs: 150 });
     await using other = await startReplica(server.url, { leaseMs: 150 });
     const holder = newHolder();
@@ -103,7 +103,7 @@ describe('a lease', () => {
     expect(await server.command('EXISTS', key(holder, 'leases'))).toBe(0);
   });
 
-  test('is renewed for as long as its process runs, and no longer than its request', async () => {
+  test('is renewed while its process and its request run', async () => {
     await using one = await startReplica(server.url, { renewMs: 10 });
     const holder = newHolder();
     const score = async (member: unknown) =>
@@ -121,7 +121,7 @@ describe('a lease', () => {
     expect(await server.command('EXISTS', key(holder, 'leases'))).toBe(0);
   });
 
-  test('many of many holders are renewed together', async () => {
+  test('many of many holders are renewed in batches', async () => {
     await using one = await startReplica(server.url, { renewMs: 10, leaseMs: 20_000 });
     const holders = Array.from({ length: 230 }, newHolder);
     await Promise.all(holders.map((holder) => one.limiter.admit(holder, {}, 0)));
@@ -138,7 +138,7 @@ describe('a lease', () => {
     }, 'renewal of all');
   });
 
-  test('that has expired and is settled all the same puts the real tokens into the month', async () => {
+  test('that has expired still counts its real tokens in the month when settled', async () => {
     await using rig = await setting.rig();
     const holder = newHolder();
     const { lease } = admitted(await rig.limiter.admit(holder, ALL, 100));
@@ -153,7 +153,7 @@ describe('a lease', () => {
     });
   });
 
-  test('does not last for longer because the clock was set back', async () => {
+  test('is not extended by a clock that is set back', async () => {
     await using rig = await setting.rig();
     const holder = newHolder();
     const start = Date.UTC(2027, 4, 17, 12);
@@ -166,7 +166,7 @@ describe('a lease', () => {
 });
 
 describe('in Redis', () => {
-  test('an admission is one call, and so is its settlement', async () => {
+  test('an admission is one call, and its settlement is one call', async () => {
     await using one = await startReplica(server.url);
     const holder = newHolder();
     await one.limiter.peek(holder, ALL);
@@ -178,7 +178,7 @@ describe('in Redis', () => {
     expect([await server.calls('evalsha'), await server.calls('eval')]).toEqual([2, 0]);
   });
 
-  test('the clock is the one of Redis', async () => {
+  test('the clock is that of Redis', async () => {
     const lua = readFileSync(new URL('../../src/limits/reserve.lua', import.meta.url), 'utf8');
     expect(lua).toContain("redis.call('TIME')");
     await using one = await startReplica(server.url, { windowMs: 200 });
@@ -214,7 +214,7 @@ describe('in Redis', () => {
     expect(await keys()).toEqual([key(holder, 'minute'), key(holder, 'totals')]);
   });
 
-  test('without limits of a day or a month nothing stays for longer than a minute', async () => {
+  test('without daily and monthly limits nothing stays longer than a minute', async () => {
     await using one = await startReplica(server.url);
     const holder = newHolder();
     admitted(await one.limiter.admit(holder, { requests_per_minute: 5 }, 10));
@@ -223,7 +223,7 @@ describe('in Redis', () => {
     expect(await keys()).toHaveLength(2);
   });
 
-  test('days and months are those of the calendar, whatever the date', async () => {
+  test('days and months follow the calendar on any date', async () => {
     await using rig = await setting.rig();
     const any = fc.integer({ min: Date.UTC(2000, 0, 1), max: Date.UTC(2120, 0, 1) });
     const edge = fc
@@ -242,7 +242,7 @@ describe('in Redis', () => {
     await fc.assert(fc.asyncProperty(fc.oneof(any, edge), check), { numRuns: 300 });
   });
 
-  test('keys without an end, above the limit or of no sense heal by themselves', async () => {
+  test('keys without expiry, above the limit or malformed recover by themselves', async () => {
     await using one = await startReplica(server.url);
     for (const start of ['0', 'soon', '99999999999999', '-1', 'nan', 'inf']) {
       await server.flush();
@@ -267,7 +267,7 @@ describe('in Redis', () => {
     }
   });
 
-  test('replicas of two versions share a holder: a limit that only one of them knows disturbs no other', async () => {
+  test('replicas of two versions share a holder, and a limit known to one affects no other', async () => {
     await using older = await startReplica(server.url);
     const added = { name: 'requests_per_month', window: 'month', counts: 'requests', about: '' } as const;
     const script = reserveScript([...LIMITS, added]);
@@ -307,7 +307,7 @@ describe('in Redis', () => {
     admitted(await one.limiter.admit(holder, ALL, 10));
   });
 
-  test('a Cluster does it too', { timeout: REDIS_TIMEOUT }, async () => {
+  test('works on a Cluster', { timeout: REDIS_TIMEOUT }, async () => {
     await using cluster = await startCluster();
     await using one = await startReplica(cluster.url, { renewMs: 10 });
     await until(() => one.client.isUp, 'the Cluster');

@@ -22,11 +22,11 @@ beforeAll(async () => {
 }, REDIS_TIMEOUT);
 afterAll(() => server?.stop());
 
-describe('while Redis is away', () => {
+describe('while Redis is unavailable', () => {
   /** Long enough for a slow machine, short enough to wait for. */
   const SHORT = 300;
 
-  test('what is settled waits, and is delivered once', async () => {
+  test('releases wait and are delivered once', async () => {
     await using one = await startReplica(server.url, {}, SHORT);
     const holder = newHolder();
     const leases = [];
@@ -49,7 +49,7 @@ describe('while Redis is away', () => {
     });
   });
 
-  test('no more wait than there is room for; what is over is counted', async () => {
+  test('the queue of releases is bounded, and drops are counted', async () => {
     await using own = await startRedis();
     await using one = await startReplica(own.url, { maxPending: 2 });
     const leases = [];
@@ -67,7 +67,7 @@ describe('while Redis is away', () => {
     expect(one.counters.leases).toBe(0);
   });
 
-  test('use without a lease is added up by holder, and told to totals that are there', async () => {
+  test('usage without a lease is summed by holder and added to existing totals', async () => {
     await using one = await startReplica(server.url, {}, SHORT);
     const [known, unknown] = [newHolder(), newHolder()];
     admitted(await one.limiter.admit(known, ALL, 100)).lease.settle(100);
@@ -90,7 +90,7 @@ describe('while Redis is away', () => {
     expect(await one.limiter.peek(unknown, ALL)).toMatchObject({ tokens_per_month: { used: 0 } });
   });
 
-  test('what a request without an answer has reserved is given back when Redis is there again', async () => {
+  test('the reservation of a request without an answer is released when Redis is back', async () => {
     await using one = await startReplica(server.url, {}, SHORT);
     const holder = newHolder();
     await one.limiter.peek(holder, ALL);

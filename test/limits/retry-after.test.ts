@@ -85,7 +85,7 @@ test.each<[string, MakeRig, number]>([
   );
 });
 
-test('a window that has just been opened, at any moment of a clock with fractions', async () => {
+test('a new window, at any fraction of a millisecond', async () => {
   const moments = fc.double({ min: 0, max: 1e9, noNaN: true });
   await fc.assert(
     fc.asyncProperty(moments, async (now) => {

@@ -10,7 +10,7 @@ function seeds(read: InitialTotalsOptions['read'], options: Partial<InitialTotal
   return { seeds: new InitialTotals({ read, metrics: counters, deadlineMs: 20_000, ...options }), counters };
 }
 
-test('whoever asks while the store is being asked hears the same', async () => {
+test('concurrent reads for one holder share one result (single-flight)', async () => {
   let asked = 0;
   const { seeds: one } = seeds(async () => {
     asked += 1;
@@ -33,29 +33,32 @@ test.each<[string, InitialTotalsOptions['read']]>([
   ['hangs', () => new Promise(() => {})],
   ['says less than nothing', async () => totals({ requests_per_day: -1, tokens_per_month: 0 })],
   ['says no number', async () => totals({ requests_per_day: 0, tokens_per_month: Number.NaN })],
-])('a store that %s has said nothing, is counted, and rests for this holder', async (_what, read) => {
-  let now = 0;
-  let asked = 0;
-  const { seeds: one, counters } = seeds(
-    (holder) => {
-      asked += 1;
-      return read(holder);
-    },
-    { now: () => now, backoffMs: 5000, deadlineMs: 30 },
-  );
-  expect(await one.read('a')).toBeUndefined();
-  expect(counters.seedFailures).toBe(1);
-  now = 4999;
-  expect([one.isBackingOff('a'), one.isBackingOff('b')]).toEqual([true, false]);
-  expect(await one.read('a')).toBeUndefined();
-  expect(asked).toBe(1);
-  now = 5000;
-  expect(one.isBackingOff('a')).toBe(false);
-  expect(await one.read('a')).toBeUndefined();
-  expect([asked, counters.seedFailures]).toEqual([2, 2]);
-});
+])(
+  'a store that %s gives no totals, is counted and starts a backoff for this holder',
+  async (_what, read) => {
+    let now = 0;
+    let asked = 0;
+    const { seeds: one, counters } = seeds(
+      (holder) => {
+        asked += 1;
+        return read(holder);
+      },
+      { now: () => now, backoffMs: 5000, deadlineMs: 30 },
+    );
+    expect(await one.read('a')).toBeUndefined();
+    expect(counters.seedFailures).toBe(1);
+    now = 4999;
+    expect([one.isBackingOff('a'), one.isBackingOff('b')]).toEqual([true, false]);
+    expect(await one.read('a')).toBeUndefined();
+    expect(asked).toBe(1);
+    now = 5000;
+    expect(one.isBackingOff('a')).toBe(false);
+    expect(await one.read('a')).toBeUndefined();
+    expect([asked, counters.seedFailures]).toEqual([2, 2]);
+  },
+);
 
-test('the store is asked by few at once; the others come in turn, and no more wait than may', async () => {
+test('concurrent reads are bounded, others wait in order, and the queue is bounded', async () => {
   let running = 0;
   let most = 0;
   const ends: (() => void)[] = [];
@@ -88,7 +91,7 @@ test('the store is asked by few at once; the others come in turn, and no more wa
   expect(await last).toEqual(SOME);
 });
 
-test('who has waited in vain leaves its place, and a question that was given up keeps one until it ends', async () => {
+test('a read that times out in the queue leaves it, and an abandoned read keeps its slot until it ends', async () => {
   const ends: (() => void)[] = [];
   let asked = 0;
   const { seeds: one } = seeds(

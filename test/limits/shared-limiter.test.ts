@@ -67,7 +67,7 @@ async function isBack({ limiter, client, shared }: Gateway): Promise<void> {
   await shared.settled();
 }
 
-test('with Redis up it is the limiter in Redis', async () => {
+test('with Redis up the limiter in Redis decides', async () => {
   await using one = await gateway();
   await using other = await gateway();
   const holder = newHolder();
@@ -82,7 +82,7 @@ test('with Redis up it is the limiter in Redis', async () => {
   expect([one.counters.degraded, one.local.size, one.counters.leases]).toEqual([0, 0, 0]);
 });
 
-test('started without Redis it has the limits of this process, and Redis as soon as it is there', async () => {
+test('started without Redis this process decides, and Redis as soon as it is up', async () => {
   await server.kill();
   const { client } = await startClient(server.url, { startMs: 20, commandMs: DEADLINE_MS });
   const [counters, store] = [new Counters(), new Store()];
@@ -122,8 +122,8 @@ const OUTAGES: [string, () => Promise<void>, () => Promise<void>][] = [
   ['a replica that takes no writes', () => server.replicaOf(), () => server.promote()],
 ];
 
-describe.each(OUTAGES)('Redis is %s midway', (_what, begin, end) => {
-  test('the limits hold in this process, waits are short, everything is settled where it was admitted', async () => {
+describe.each(OUTAGES)('Redis is %s while requests run', (_what, begin, end) => {
+  test('the limits hold in this process, waits are short, and leases are settled where they were admitted', async () => {
     await using one = await gateway(DEADLINE_MS);
     const holder = newHolder();
     one.store.totals.set(holder, totals({ requests_per_day: 100, tokens_per_month: 5000 }));
@@ -179,7 +179,7 @@ describe.each(OUTAGES)('Redis is %s midway', (_what, begin, end) => {
   });
 });
 
-test('after an outage without loss Redis has what was used meanwhile', async () => {
+test('after an outage without data loss Redis has the usage of the outage', async () => {
   await using one = await gateway();
   const holder = newHolder();
   const held = admitted(await one.admit(holder, 50));
@@ -199,7 +199,7 @@ test('after an outage without loss Redis has what was used meanwhile', async () 
   expect(one.counters.dropped).toEqual({});
 });
 
-test('a second outage begins with what the store knows by then', async () => {
+test('a second outage starts with the totals of the store', async () => {
   await using one = await gateway();
   const holder = newHolder();
   for (const used of [100, 900]) {
@@ -217,7 +217,7 @@ test('a second outage begins with what the store knows by then', async () => {
   }
 });
 
-test('flushed midway: nobody is in trouble, totals come from the store, what runs is settled', async () => {
+test('flushed while requests run: no request fails, totals come from the store, leases are settled', async () => {
   await using one = await gateway();
   const holder = newHolder();
   const { lease } = admitted(await one.admit(holder, 50));
@@ -238,7 +238,7 @@ test('flushed midway: nobody is in trouble, totals come from the store, what run
   expect(one.limiter.isDegraded).toBe(false);
 });
 
-test('out of memory: the limits of this process, call by call, until there is room', async () => {
+test('out of memory: this process decides, call by call, until there is room', async () => {
   await using one = await gateway();
   const holder = newHolder();
   await server.config('maxmemory', 1);
@@ -258,7 +258,7 @@ test('out of memory: the limits of this process, call by call, until there is ro
   admitted(await one.admit(holder)).lease.settle(10);
 });
 
-test('nonsense in the place of a holder: one call in this process, then all is well', async () => {
+test('a value of another type for a holder: one call in this process, then Redis again', async () => {
   await using one = await gateway();
   const holder = newHolder();
   await server.command('SET', `tollgate:limit:{${holder}}:totals`, 'x');
@@ -268,7 +268,7 @@ test('nonsense in the place of a holder: one call in this process, then all is w
   expect([one.limiter.isDegraded, one.counters.degraded, one.local.size]).toEqual([false, 0, 1]);
 });
 
-test('closed, it leaves nothing that runs, and what is settled later is counted as dropped', async () => {
+test('close leaves no timers, and later settlements count as dropped', async () => {
   await using one = await gateway();
   const { lease } = admitted(await one.admit(newHolder()));
   await one.limiter.close();
@@ -279,13 +279,13 @@ test('closed, it leaves nothing that runs, and what is settled later is counted 
   expect(one.counters.leases).toBe(0);
 });
 
-describe('other tokens for a request that runs', () => {
+describe('changed tokens of a running request', () => {
   const tokensOf = async ({ limiter }: Gateway, holder: string) => {
     const { requests_per_minute, tokens_per_minute, concurrency } = await limiter.peek(holder, LIMITS);
     return [requests_per_minute?.used, tokens_per_minute?.used, concurrency?.used];
   };
 
-  test('that Redis has admitted, while Redis is away: it keeps its place, and is settled once', async () => {
+  test('that Redis has admitted, while Redis is away: it keeps its slot and is settled once', async () => {
     await using one = await gateway(DEADLINE_MS);
     const holder = newHolder();
     const { lease } = admitted(await one.admit(holder, 1));
@@ -323,7 +323,7 @@ describe('other tokens for a request that runs', () => {
   });
 });
 
-test('a Redis that is full is looked at by nobody, so that what is admitted here counts', async () => {
+test('peek does not read a full Redis, so that local admissions count', async () => {
   await using one = await gateway();
   const holder = newHolder();
   await server.config('maxmemory', 1);

@@ -68,7 +68,7 @@ async function openStreams(gateway: Gateway): Promise<RawClient[]> {
 }
 
 describe(`SIGTERM with ${STREAMS} live streams`, () => {
-  test('half of which end in time and half of which never do', async () => {
+  test('half of which end in time and half never', async () => {
     await using upstream = await HostileUpstream.start();
     const { step, release } = numberedStreams();
     upstream.always(step);
@@ -100,7 +100,7 @@ describe(`SIGTERM with ${STREAMS} live streams`, () => {
     for (const client of clients) client.destroy();
   });
 
-  test('and a second one: all are ended at once, and told so', async () => {
+  test('and a second SIGTERM end all streams at once, with an error frame', async () => {
     await using upstream = await HostileUpstream.start();
     upstream.always(numberedStreams().step);
     await using gateway = await startGateway({
@@ -126,7 +126,7 @@ describe(`SIGTERM with ${STREAMS} live streams`, () => {
 });
 
 describe('signals', () => {
-  test('SIGHUP reads the file, good or bad, and never ends the process', async () => {
+  test('SIGHUP reloads the file, valid or not, and never ends the process', async () => {
     await using gateway = await startGateway({ process: true });
     gateway.child.kill('SIGHUP');
     await gateway.logLine((line) => line['result'] === 'unchanged');
@@ -141,7 +141,7 @@ describe('signals', () => {
   });
 
   test.each(['SIGTERM', 'SIGINT'] as const)(
-    '%s while it starts: it ends by itself, with 0',
+    '%s during the start: it exits by itself with 0',
     async (signal) => {
       await using directory = await tempDir();
       await writeFile(directory.file('config.yaml'), configText({}));

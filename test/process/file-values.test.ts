@@ -41,7 +41,7 @@ async function put(file: string, text: string | Buffer): Promise<void> {
 }
 
 describe('a credential in a file', () => {
-  test('is in force soon after the file was replaced, and the upstream keeps its connections and its state', async () => {
+  test('applies soon after the file was replaced, and the upstream keeps its connections and state', async () => {
     const file = secrets.file('replaced');
     await put(file, 'credential-one\n');
     await using gateway = await startGateway(options({ api_key: `\${file:${file}}` }));
@@ -107,7 +107,7 @@ describe('a credential in a file', () => {
     );
   });
 
-  test('that disappears changes nothing, and is read again when it is back', async () => {
+  test('that is deleted changes nothing, and is read again when it is back', async () => {
     const file = secrets.file('gone');
     await put(file, 'credential-good');
     await using gateway = await startGateway(options({ api_key: `\${file:${file}}` }));
@@ -120,7 +120,7 @@ describe('a credential in a file', () => {
     expect(await credentialNow(gateway)).toBe('Bearer credential-back');
   });
 
-  test('that the configuration refers to from now on is watched, and one that it has left is not', async () => {
+  test('is watched from its first reference to its last', async () => {
     const [first, second] = [secrets.file('first'), secrets.file('second')];
     await put(first, 'credential-first');
     await put(second, 'credential-second');
@@ -135,7 +135,7 @@ describe('a credential in a file', () => {
     expect(await rejections(gateway)).toBe(0);
   });
 
-  test('quoted by the upstream is not shown, neither the present one nor the one before', async () => {
+  test('is never quoted from the upstream, neither the current nor the previous one', async () => {
     const file = secrets.file('quoted');
     await put(file, 'credential-before');
     await using gateway = await startGateway(options({ api_key: `\${file:${file}}` }));
@@ -162,7 +162,7 @@ describe('a configuration that refers to a file', () => {
     await expect(start).rejects.toThrow(message);
   });
 
-  test('by a relative path means one beside it', async () => {
+  test('by a relative path finds the file beside it', async () => {
     await using gateway = await startGateway();
     await put(gateway.directory.file('token'), 'credential-beside');
     await gateway.writeConfig(options({ api_key: '${file:token}' }));

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 
 const CHILD = fileURLToPath(new URL('./children/young-garbage.ts', import.meta.url));
 
-test('what is soon forgotten costs no collection of all of the heap', async () => {
+test('short-lived objects cause no full collection of the heap', async () => {
   const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', CHILD]);
   expect(JSON.parse(stdout)).toEqual({ warmedUp: true, full: 0, kept: 400_000 });
 });

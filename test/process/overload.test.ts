@@ -28,15 +28,15 @@ function refused(shedder: LoadShedder): number {
 
 const CALM_MS = 100_000;
 
-describe('the share that is turned away', () => {
-  test('is nothing for a stall or two, however long', () => {
+describe('the rejected share', () => {
+  test('is 0 for one or two stalls of any length', () => {
     const shedder = new LoadShedder();
     for (const delayMs of [5_000, 5_000, 10, 900, 900, 0, 101, 101])
       shedder.update({ delayMs, heap: 0 }, LIMITS);
     expect([shedder.share, shedder.cause, refused(shedder)]).toEqual([0, undefined, 0]);
   });
 
-  test('grows while the loop is late, stays while it is neither late nor calm, and goes slowly', () => {
+  test('grows while the loop is late, stays in between, and shrinks slowly when it is calm', () => {
     const shedder = new LoadShedder();
     const note = (delayMs: number, windows: number) => {
       for (let window = 0; window < windows; window += 1) shedder.update({ delayMs, heap: 0 }, LIMITS);
@@ -56,7 +56,7 @@ describe('the share that is turned away', () => {
     expect(refused(shedder)).toBe(95);
   });
 
-  test('is all of them while the heap is full, until it has fallen well below', () => {
+  test('is 1 while the heap is full, until it has fallen well below the limit', () => {
     const shedder = new LoadShedder();
     shedder.update({ delayMs: 0, heap: 0.81 }, LIMITS);
     expect([shedder.share, shedder.cause, refused(shedder)]).toEqual([1, 'heap', 100]);
@@ -66,7 +66,7 @@ describe('the share that is turned away', () => {
     expect(shedder.share).toBe(0);
   });
 
-  test('is nothing where it is off, and ends when it is switched off', () => {
+  test('is 0 when the control is off or is switched off', () => {
     const shedder = new LoadShedder();
     const off: DynamicConfig['overload'] = { event_loop_delay: 'off', heap: 'off' };
     shedder.update({ delayMs: 0, heap: 1 }, LIMITS);
@@ -74,7 +74,7 @@ describe('the share that is turned away', () => {
     expect([shedder.share, refused(shedder)]).toEqual([0, 0]);
   });
 
-  test('is kept to, whatever happens, and ends when all is calm', () => {
+  test('is kept exactly in any sequence, and ends when the loop is calm', () => {
     const load = fc.record({
       delayMs: fc.double({ min: 0, max: 1e4, noNaN: true }),
       heap: fc.double({ min: 0, max: 1, noNaN: true }),
@@ -96,7 +96,7 @@ describe('the share that is turned away', () => {
 });
 
 describe('a gateway whose event loop is late', () => {
-  test('sends new requests away with 503 and goes on with its streams, until it is calm again', async () => {
+  test('rejects new requests with 503 and continues its streams, until it is calm again', async () => {
     await using upstream = await HostileUpstream.start();
     await using gateway = await startGateway({
       upstreams: { up: upstream.baseUrl },
@@ -151,7 +151,7 @@ describe('a gateway whose event loop is late', () => {
   });
 });
 
-test('listen.max_connections: those beyond it are refused and counted', async () => {
+test('connections beyond listen.max_connections are refused and counted', async () => {
   await using gateway = await startGateway({ config: { listen: { max_connections: 3 } } });
   expect(await gateway.metric('tollgate_connections_limit')).toBe(3);
   const clients = await Promise.all([gateway.connect(), gateway.connect(), gateway.connect()]);

@@ -55,7 +55,7 @@ async function reload(gateway: Gateway, options: GatewayOptions): Promise<void> 
 }
 
 describe('a new file', () => {
-  test('is in force by itself soon after it was written', async () => {
+  test('applies by itself soon after it was written', async () => {
     await using gateway = await startGateway();
     const key = await gateway.key();
     const hash = gateway.app.config.hash;
@@ -70,7 +70,7 @@ describe('a new file', () => {
     expect(await gateway.metric(`tollgate_config_info{hash="${hash}"}`)).toBe(0);
   });
 
-  test('that means the same has the same hash, and order of models is followed', async () => {
+  test('with the same meaning has the same hash, and the order of models counts', async () => {
     await using gateway = await startGateway();
     const model = { targets: targets('echo') };
     await reload(gateway, { config: { models: { a: model, b: model } } });
@@ -83,7 +83,7 @@ describe('a new file', () => {
     expect(listed.text().indexOf('"b"')).toBeLessThan(listed.text().indexOf('"a"'));
   });
 
-  test('changes what takes a restart not at all, names it, and is in force with all the rest', async () => {
+  test('keeps the fields that need a restart, names them, and applies all others', async () => {
     await using gateway = await startGateway();
     const before = gateway.app.config;
     await gateway.writeConfig({
@@ -110,8 +110,8 @@ describe('a new file', () => {
   });
 });
 
-describe('a bad file', () => {
-  test('keeps the last good one, is told with all its places, and a good one ends that', async () => {
+describe('an invalid file', () => {
+  test('keeps the last valid one and is reported with all places, until a valid one follows', async () => {
     await using gateway = await startGateway();
     const good = gateway.app.config;
     const at = await gateway.metric('tollgate_config_last_reload_success_timestamp_seconds');
@@ -182,7 +182,7 @@ describe('live state', () => {
     await b?.close();
   });
 
-  test('of an unchanged upstream survives: its breaker, its pool, its place in the metrics', async () => {
+  test('of an unchanged upstream survives: its breaker, its pool, its metrics', async () => {
     await using gateway = await startGateway({ upstreams: { a: a.baseUrl, b: b.baseUrl } });
     a.always(json(503, upstreamError('down')));
     await until(async () => {
@@ -208,7 +208,7 @@ describe('live state', () => {
     a.always((c) => json(200, { choices: [] })(c));
   });
 
-  test('a stream of a removed upstream ends whole, its connections afterwards, then its series go', async () => {
+  test('a stream of a removed upstream completes; then its connections close and its series end', async () => {
     await using gateway = await startGateway({ upstreams: { a: a.baseUrl } });
     const held = heldStream();
     a.next(held.script);
@@ -228,7 +228,7 @@ describe('live state', () => {
     expect(await gateway.metrics()).not.toContain('tollgate_upstream_in_flight{upstream="a"}');
   });
 
-  test('a request that began before may still fall back to what was removed meanwhile', async () => {
+  test('a request from before the reload can fall back to a removed target', async () => {
     await using gateway = await startGateway({ upstreams: { a: a.baseUrl, b: b.baseUrl } });
     const { promise, resolve } = Promise.withResolvers<void>();
     a.next([waitFor(promise), json(503, upstreamError('down'))]);
@@ -243,7 +243,7 @@ describe('live state', () => {
     await until(() => gateway.app.retiring === 0);
   });
 
-  test('a changed upstream: new requests by the new file, the running one by the old', async () => {
+  test('with a changed upstream new requests follow the new file, the running one the old', async () => {
     const credential = (api_key: string): GatewayOptions => ({
       upstreams: { a: a.baseUrl },
       config: { upstreams: { a: { api_key } } },
@@ -265,7 +265,7 @@ describe('live state', () => {
     expect(await gateway.metrics()).toContain('tollgate_upstream_in_flight{upstream="a"} 0');
   });
 
-  test('health checks of a removed upstream end, and so does what they found', async () => {
+  test('health checks of a removed upstream end, with their results', async () => {
     const checked: GatewayOptions = {
       upstreams: { a: a.baseUrl },
       config: { upstreams: { a: { health: { path: '/health', interval: '100ms' } } } },
@@ -279,7 +279,7 @@ describe('live state', () => {
   });
 });
 
-describe('every field that reloads is followed', () => {
+describe('every reloadable field applies', () => {
   let gateway: Gateway;
 
   beforeAll(async () => {
@@ -350,7 +350,7 @@ describe('every field that reloads is followed', () => {
     expect(response.status).toBe(501);
   });
 
-  test('stream.write_stall, for a connection that is open already', async () => {
+  test('stream.write_stall, for an open connection', async () => {
     using unused = await gateway.connect();
     await until(async () => (await gateway.metric('tollgate_connections')) >= 1);
     await config({ stream: { write_stall: '100ms' } });

@@ -10,7 +10,7 @@ import { Balancer } from './balancer.ts';
 const ROUNDS = process.env['TOLLGATE_LONG'] === '1' ? 10 : 2;
 const CLIENTS = 8;
 
-test(`${ROUNDS} rolling restarts under load: no request fails, and every one is in the store`, async () => {
+test(`${ROUNDS} rolling restarts under load: no request fails, and the store has every one`, async () => {
   await using directory = await tempDir();
   const file = directory.file('config.yaml');
   const env = { TEST_DIR: directory.path };

@@ -61,7 +61,7 @@ class Clients {
   }
 }
 
-test('new connections on a process that is short of CPU are answered or rejected, and never in vain', async () => {
+test('new connections of a process without enough CPU are answered or rejected, never served too late', async () => {
   await using upstream = await HostileUpstream.start();
   await using gateway = await startGateway({
     process: true,

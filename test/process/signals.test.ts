@@ -10,7 +10,7 @@ function child(when: string): Program {
 }
 
 describe('a process that listens for signals', () => {
-  test('keeps a SIGHUP and a SIGTERM that come before anybody can act on them', async () => {
+  test('keeps a SIGHUP and a SIGTERM that arrive before its listeners', async () => {
     await using program = child('late');
     await program.wrote(/listening/, 'stdout');
     program.child.kill('SIGHUP');
@@ -21,7 +21,7 @@ describe('a process that listens for signals', () => {
     expect((await program.end()).code).toBe(0);
   });
 
-  test('ends at once when it is told twice before anything is served', async () => {
+  test('exits at once at a second stop signal during the start', async () => {
     await using program = child('late');
     await program.wrote(/listening/, 'stdout');
     program.child.kill('SIGTERM');
@@ -30,7 +30,7 @@ describe('a process that listens for signals', () => {
     expect(await program.end()).toMatchObject({ code: 1, signal: null });
   });
 
-  test('hurries at the second one', async () => {
+  test('stops at once at the second stop signal', async () => {
     await using program = child('stay');
     await program.wrote(/listening/, 'stdout');
     program.child.kill('SIGTERM');

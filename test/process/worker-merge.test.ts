@@ -29,8 +29,8 @@ async function pageOf(
   return read(await merged.page(await Promise.all(workers.map(samplesOf)), await samplesOf(own)));
 }
 
-describe('one page of several', () => {
-  test('adds counters and histograms, and takes of gauges what each is meant to be', async () => {
+describe('the merged page', () => {
+  test('sums counters and histograms, and aggregates each gauge by its rule', async () => {
     const [a, b] = [createMetrics(), createMetrics()];
     for (const [metrics, lag, up] of [
       [a, 0.25, 1],
@@ -58,7 +58,7 @@ describe('one page of several', () => {
     expect(page.get('tollgate_request_duration_seconds_bucket{le="+Inf",route="/x"}')).toBe(2);
   });
 
-  test('has what the primary knows from the primary, and adds what it uses as a process', async () => {
+  test('takes some metrics from the primary only, and adds its process resources', async () => {
     const [worker, own] = [createMetrics(), createMetrics()];
     worker.config.onState(true, 'worker', 7);
     worker.config.onReload('applied');
@@ -81,7 +81,7 @@ describe('one page of several', () => {
     expect(page.get('process_start_time_seconds')).toBeLessThanOrEqual(Math.ceil(Date.now() / 1000));
   });
 
-  test('no counter goes backwards, whoever ends when', async () => {
+  test('no counter decreases, in any order of exits', async () => {
     const step = fc.oneof(
       fc.record({ kind: fc.constant('count' as const), worker: fc.nat(2), by: fc.nat(5) }),
       fc.record({ kind: fc.constant('end' as const), worker: fc.nat(2) }),
@@ -113,7 +113,7 @@ describe('one page of several', () => {
   });
 });
 
-test('of each check the worst state counts', () => {
+test('the worst state of each check counts', () => {
   const report = { status: 'ok', version: '', uptime_s: 0, config_hash: '' } as const;
   expect(
     mergeChecks([
@@ -124,7 +124,7 @@ test('of each check the worst state counts', () => {
   ).toEqual({ store: 'degraded', redis: 'degraded', load: 'failed' });
 });
 
-test('a target is there once: requests are added, and the worst breaker is shown', () => {
+test('each target has one row: the sum of its requests and its worst breaker state', () => {
   const target = { upstream: 'u', model: 'm', in_flight: 1 };
   const other = { upstream: 'u', model: 'n', in_flight: 1, state: 'closed' } as const;
   expect(
@@ -136,7 +136,7 @@ test('a target is there once: requests are added, and the worst breaker is shown
   ).toEqual([{ ...target, in_flight: 3, state: 'open', until_ms: 40 }, other]);
 });
 
-test('a place is taken again at once, later from time to time, and at once after a calm', () => {
+test('a slot restarts at once, later with backoff, and at once after a calm period', () => {
   let now = 0;
   const backoff = new Backoff({ ...WORKER_TIMES.restart, now: () => now, random: () => 0 });
   const waits = Array.from({ length: 9 }, () => backoff.next());

@@ -105,7 +105,7 @@ describe('two workers', () => {
     await upstream?.[Symbol.asyncDispose]();
   });
 
-  test('serve on one port, count on one page, and are two replicas', async () => {
+  test('serve on one port, share one metrics page, and are two replicas', async () => {
     const held = await connectToBoth(gateway);
     const { config_hash } = await readiness(gateway);
     expect(held.map(({ health }) => health.config_hash)).toEqual([config_hash, config_hash]);
@@ -129,7 +129,7 @@ describe('two workers', () => {
     expect(targets).toEqual([{ upstream: 'up', model: 'upstream-model', state: 'closed', in_flight: 0 }]);
   });
 
-  test('hear of a revoked key, and are waited for', async () => {
+  test('receive a revocation, and the command waits for both', async () => {
     const key = await gateway.issueKey();
     const held = await connectToBoth(gateway);
     const headers = { authorization: `Bearer ${key}` };
@@ -144,7 +144,7 @@ describe('two workers', () => {
     for (const { client } of held) client.destroy();
   });
 
-  test('a new configuration reaches both, a bad one is said once and shown by both', async () => {
+  test('a new configuration reaches both; an invalid one is logged once and reported by both', async () => {
     const upstreams = { up: upstream.baseUrl };
     const before = (await readiness(gateway)).config_hash;
     const own = { redis: redis.url, workers: 2 };
@@ -175,7 +175,7 @@ describe('two workers', () => {
     expect(await gateway.metric('tollgate_config_last_reload_successful')).toBe(0);
   });
 
-  test('one is killed: its streams are cut, those of the other go on, and another takes its place', async () => {
+  test('a killed one loses its streams, the other continues, and a new one takes the slot', async () => {
     const { step, release } = heldStreams();
     upstream.always(step);
     const [busy, ...held] = await connectToBoth(gateway, 4);
@@ -231,7 +231,7 @@ describe('two workers', () => {
     expect(await gateway.metric(CHAT)).toBe(ended);
   });
 
-  test('one throws what nobody catches: its streams end well, and another takes its place meanwhile', async () => {
+  test('an uncaught exception drains its worker while a new one takes the slot', async () => {
     const { step, release } = heldStreams();
     upstream.always(step);
     const held = await connectToBoth(gateway);
@@ -256,7 +256,7 @@ describe('two workers', () => {
     expect(await gateway.metric('tollgate_worker_restarts_total{cause="fault"}')).toBe(1);
   });
 
-  test('SIGTERM to all of the process group: both drain, once, and the store has what the upstream counted', async () => {
+  test('SIGTERM to the process group drains both once, and the store has the usage that the upstream counted', async () => {
     // The command that reads the store reads the file, too.
     await gateway.writeConfig({
       upstreams: { up: upstream.baseUrl },
@@ -324,8 +324,8 @@ test('a new value of a referenced file reaches both workers, and one that starts
   expect(await credentials()).toBe(both);
 });
 
-describe('two more', () => {
-  test('drain and end by themselves when their primary is killed', async () => {
+describe('two workers without a primary', () => {
+  test('drain and exit by themselves', async () => {
     await using upstream = await HostileUpstream.start();
     const { step, release } = heldStreams();
     upstream.always(step);
@@ -399,7 +399,7 @@ describe('two more', () => {
   });
 });
 
-describe('no start, or no end of it', () => {
+describe('a start that fails or hangs', () => {
   async function attempt(config: Parameters<typeof configText>[0], port?: number) {
     await using directory = await tempDir();
     const file = directory.file('config.yaml');
@@ -419,14 +419,14 @@ describe('no start, or no end of it', () => {
     return { program, directory };
   }
 
-  test('without Redis: said with its place, before anything is started', async () => {
+  test('without Redis it is rejected with its place, before anything starts', async () => {
     const { code, stderr, stdout, file } = await attempt({ config: { workers: 'auto' } });
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toContain(`${file}:`);
     expect(stderr).toMatch(/:\d+:10: workers: needs `redis`/);
   });
 
-  test('workers that end as soon as they begin: tried now and then, and given up in time', async () => {
+  test('workers that exit at once are retried with backoff and given up in time', async () => {
     const { program, directory } = await play('die');
     await using _ = directory;
     await using ended = program;
@@ -439,7 +439,7 @@ describe('no start, or no end of it', () => {
     expect(restarts.length).toBeLessThanOrEqual(10);
   });
 
-  test('a worker that hangs is killed and replaced', async () => {
+  test('a hung worker is killed and replaced', async () => {
     const { program, directory } = await play('hang');
     await using _ = directory;
     await using running = program;
@@ -464,7 +464,7 @@ describe('no start, or no end of it', () => {
     expect(whole).toEqual(whole.map(() => true));
   });
 
-  test('the port is taken: in the words of a single process, once', async () => {
+  test('a taken port is reported once, as by a single process', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await until(() => server.listening, 'the other listener');
     const address = server.address();

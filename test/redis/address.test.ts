@@ -7,7 +7,7 @@ import { createCommands, parseRedisUrl } from '../../src/redis/open-redis.ts';
 
 const one = (host: string, port: number) => [{ host, port }];
 
-describe('a URL is read', () => {
+describe('a URL is accepted', () => {
   test.each([
     ['redis://h', { kind: 'single', tls: false, nodes: one('h', 6379), db: 0 }],
     ['redis://h/', { kind: 'single', tls: false, nodes: one('h', 6379), db: 0 }],
@@ -49,7 +49,7 @@ describe('a URL is read', () => {
   });
 });
 
-describe('a URL is refused', () => {
+describe('a URL is rejected', () => {
   test.each([
     ['', 'begins with'],
     ['h:6379', 'begins with'],
@@ -95,7 +95,7 @@ describe('a URL is refused', () => {
   });
 });
 
-test('any login survives its escapes, whatever is in it', () => {
+test('any login survives percent-encoding', () => {
   const text = fc.string({ unit: 'grapheme', minLength: 1 }).filter((each) => each.isWellFormed());
   fc.assert(
     fc.property(text, text, (username, password) => {
@@ -105,7 +105,7 @@ test('any login survives its escapes, whatever is in it', () => {
   );
 });
 
-test('no text makes the reader throw, and what it accepts names a host', () => {
+test('no text makes the parser throw, and every accepted one names a host', () => {
   const piece = fc.constantFrom(
     'redis',
     'rediss',
@@ -131,11 +131,11 @@ test('no text makes the reader throw, and what it accepts names a host', () => {
   );
 });
 
-test('what may be shown of an address has no login', () => {
+test('the loggable form of an address has no login', () => {
   expect(redisHosts(parseRedisUrl('redis-sentinel://u:sesame@a,[::1]:2/m'))).toBe('a:26379,[::1]:2');
 });
 
-test('each try begins with another of several nodes', () => {
+test('each attempt starts with another node', () => {
   const address = parseRedisUrl('redis-sentinel://a,b,c/m');
   const first = (turn: number) => {
     const { options } = createCommands(address, { connectMs: 1, name: 'x' }, turn);

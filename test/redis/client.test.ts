@@ -25,8 +25,8 @@ async function expectUp(client: RedisClient): Promise<void> {
   expect(await get(client)).toBe('v');
 }
 
-describe('at the start', { timeout: REDIS_TIMEOUT }, () => {
-  test('a Redis that answers is up when `start` has ended', async () => {
+describe('during start', { timeout: REDIS_TIMEOUT }, () => {
+  test('an available Redis is up when `start` resolves', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     expect(recorded.client.isUp).toBe(true);
@@ -36,7 +36,7 @@ describe('at the start', { timeout: REDIS_TIMEOUT }, () => {
     expect(await server.command('CLIENT', 'LIST')).toContain('name=tollgate ');
   });
 
-  test('a Redis that is refused does not keep it from ending, and is found later', async () => {
+  test('a refused connection does not block `start`, and Redis is found later', async () => {
     await using server = await startRedis();
     await server.kill();
     await using recorded = await startClient(server.url, { startMs: 30 });
@@ -56,7 +56,7 @@ describe('at the start', { timeout: REDIS_TIMEOUT }, () => {
     expect(recorded.log().trim().split('\n')).toHaveLength(2);
   });
 
-  test('so does one that accepts connections and says nothing', async () => {
+  test('a silent Redis does not block `start` either', async () => {
     await using server = await startRedis();
     await using cable = await startCable(server.port);
     cable.blackHole();
@@ -70,15 +70,15 @@ describe('at the start', { timeout: REDIS_TIMEOUT }, () => {
     await until(() => cable.open === 1, 'the connections of failed tries to be given up');
   });
 
-  test('a URL that is none is refused without being shown', () => {
+  test('an invalid URL is rejected without being quoted', () => {
     const make = () => Reflect.construct(RedisClient, [{ url: 'redis://sesame@h' }]);
     expect(make).toThrow('login');
     expect(make).not.toThrow('sesame');
   });
 });
 
-describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
-  test('refused: calls under way end, later ones are not sent, and it comes back', async () => {
+describe('an outage at runtime', { timeout: REDIS_TIMEOUT }, () => {
+  test('connection refused: calls in flight end, later ones are not sent, and it recovers', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const { client } = recorded;
@@ -103,7 +103,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
     expect(recorded.states).toEqual([false, true, false, true]);
   });
 
-  test('silent: the calls of that moment end by their deadline, all others at once, until it answers', async () => {
+  test('silent: calls in flight end at their deadline, later ones at once, until it answers', async () => {
     await using server = await startRedis();
     await using cable = await startCable(server.port);
     const url = `redis://127.0.0.1:${cable.port}`;
@@ -129,7 +129,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
     expect(await server.calls('get')).toBe(0);
   });
 
-  test('silent, with one call after another: the deadline is paid once', async () => {
+  test('silent, with sequential calls: only the first one waits for the deadline', async () => {
     await using server = await startRedis();
     await using cable = await startCable(server.port);
     const url = `redis://127.0.0.1:${cable.port}`;
@@ -144,7 +144,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
   test.each([
     ['half a second', 250, 1000],
     ['five seconds', 2500, 200],
-  ])('%s late: it counts as away for as long as that lasts', async (_name, delayMs, connectMs) => {
+  ])('%s late: it counts as unavailable while it is late', async (_name, delayMs, connectMs) => {
     await using server = await startRedis();
     await using cable = await startCable(server.port);
     const url = `redis://127.0.0.1:${cable.port}`;
@@ -163,7 +163,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
     await until(() => client.isUp, 'Redis to be up');
   });
 
-  test('stopped and continued: it is found away, then there again', async () => {
+  test('stopped and continued: it is unavailable, then available again', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT, commandMs: 100 });
     const { client } = recorded;
@@ -175,7 +175,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
     await until(() => client.isUp, 'Redis to be up');
   });
 
-  test('found out by the beat in the background, before a call meets it', async () => {
+  test('the heartbeat finds it before a call does', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT, heartbeatMs: 20 });
     const { client } = recorded;
@@ -187,7 +187,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
     await expectUp(client);
   });
 
-  test('this process was busy for longer than the deadline: Redis is not blamed', async () => {
+  test('a busy event loop beyond the deadline is not an outage', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT, commandMs: 200 });
     const { client } = recorded;
@@ -200,7 +200,7 @@ describe('away at runtime', { timeout: REDIS_TIMEOUT }, () => {
   });
 });
 
-describe('a server that takes no writes', { timeout: REDIS_TIMEOUT }, () => {
+describe('a read-only server', { timeout: REDIS_TIMEOUT }, () => {
   test.each([
     ['a command', (client: RedisClient) => set(client)],
     [
@@ -208,7 +208,7 @@ describe('a server that takes no writes', { timeout: REDIS_TIMEOUT }, () => {
       (client: RedisClient) =>
         client.script({ name: 'write', lua: "return redis.call('SET', KEYS[1], 'v')", keys: 1 })(['k']),
     ],
-  ])('READONLY for %s: away until a write succeeds', async (_name, write) => {
+  ])('READONLY for %s: unavailable until a write succeeds', async (_name, write) => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const { client } = recorded;
@@ -226,7 +226,7 @@ describe('a server that takes no writes', { timeout: REDIS_TIMEOUT }, () => {
     await expectUp(client);
   });
 
-  test('OOM: the write is refused, and nothing else', async () => {
+  test('OOM: only the write fails', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const { client } = recorded;
@@ -243,7 +243,7 @@ describe('a server that takes no writes', { timeout: REDIS_TIMEOUT }, () => {
     await expectUp(client);
   });
 
-  test('a script that does not end: away until it is killed', async () => {
+  test('a script that does not end: unavailable until it is killed', async () => {
     await using server = await startRedis();
     await server.config('busy-reply-threshold', 20);
     await using recorded = await startClient(server.url, { startMs: PATIENT });
@@ -265,13 +265,13 @@ describe('a server that takes no writes', { timeout: REDIS_TIMEOUT }, () => {
   });
 });
 
-describe('a command at fault', { timeout: REDIS_TIMEOUT }, () => {
+describe('a failing command', { timeout: REDIS_TIMEOUT }, () => {
   test.each([
     ['a value of another kind', 'WRONGTYPE', "return redis.call('LPUSH', KEYS[1], 'x')"],
     ['an error of a script', 'ERR', "error('oh')"],
     ['an answer of a script of its own', 'STALE', "return redis.error_reply('STALE version 3')"],
     ['a script that does not compile', 'ERR', 'this is no Lua'],
-  ])('%s is refused alone, with its code', async (_name, code, lua) => {
+  ])('%s fails alone, with its code', async (_name, code, lua) => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const { client } = recorded;
@@ -283,7 +283,7 @@ describe('a command at fault', { timeout: REDIS_TIMEOUT }, () => {
     expect(recorded.states).toEqual([false, true]);
   });
 
-  test('what the work itself throws is passed on as it is, and changes nothing', async () => {
+  test('an error thrown by the work passes through unchanged', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const { client } = recorded;
@@ -297,7 +297,7 @@ describe('a command at fault', { timeout: REDIS_TIMEOUT }, () => {
     expect(recorded.states).toEqual([false, true]);
   });
 
-  test('more calls than allowed are refused alone', async () => {
+  test('calls beyond the maximum are rejected and affect no other', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT, maxCalls: 3 });
     const calls = await Promise.allSettled(Array.from({ length: 5 }, () => set(recorded.client)));
@@ -317,7 +317,7 @@ describe('scripts', { timeout: REDIS_TIMEOUT }, () => {
     keys: 1,
   };
 
-  test('are sent in full once, then by their digest, also after all was flushed', async () => {
+  test('are sent in full once, then by digest, also after a flush', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const add = recorded.client.script(definition);
@@ -332,7 +332,7 @@ describe('scripts', { timeout: REDIS_TIMEOUT }, () => {
     expect(recorded.outcomes).toMatchObject({ ok: 52, error: 0 });
   });
 
-  test('are known again after a restart', async () => {
+  test('are loaded again after a restart', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const add = recorded.client.script(definition);
@@ -345,14 +345,14 @@ describe('scripts', { timeout: REDIS_TIMEOUT }, () => {
     expect(await add(['n'], [2, ''])).toEqual([2, '']);
   });
 
-  test('refuse a wrong number of keys', async () => {
+  test('reject a wrong number of keys', async () => {
     await using recorded = await startClient(`redis://127.0.0.1:${await closedPort()}`, { startMs: 1 });
     await expect(recorded.client.script(definition)([])).rejects.toThrow('takes 1 keys');
   });
 });
 
 describe('closing', { timeout: REDIS_TIMEOUT }, () => {
-  test('lets calls under way end, and refuses others', async () => {
+  test('lets calls in flight end and rejects others', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT });
     const { client } = recorded;
@@ -367,7 +367,7 @@ describe('closing', { timeout: REDIS_TIMEOUT }, () => {
     expect(client.isUp).toBe(false);
   });
 
-  test('ends while Redis is stopped, with the calls under way', async () => {
+  test('ends while Redis is stopped, with calls in flight', async () => {
     await using server = await startRedis();
     await using recorded = await startClient(server.url, { startMs: PATIENT, commandMs: 100 });
     const { client } = recorded;
@@ -379,7 +379,7 @@ describe('closing', { timeout: REDIS_TIMEOUT }, () => {
     expect(client.isUp).toBe(false);
   });
 
-  test('ends in the midst of a try to connect', async () => {
+  test('ends during a connection attempt', async () => {
     await using server = await startRedis();
     await using cable = await startCable(server.port);
     cable.blackHole();
@@ -393,7 +393,7 @@ describe('closing', { timeout: REDIS_TIMEOUT }, () => {
   });
 });
 
-test('no password is in what it logs and throws', { timeout: REDIS_TIMEOUT }, async () => {
+test('no log line and no error contains the password', { timeout: REDIS_TIMEOUT }, async () => {
   const password = 'open:sesame@/%';
   await using server = await startRedis({ args: ['--requirepass', password], password });
   await using good = await startClient(server.url, { startMs: PATIENT });

@@ -12,7 +12,7 @@ function reply(message: string): Error {
   });
 }
 
-describe('Redis is away', () => {
+describe('Redis is unavailable', () => {
   test.each([
     "READONLY You can't write against a read only replica.",
     'LOADING Redis is loading the dataset in memory',
@@ -39,7 +39,7 @@ describe('Redis is away', () => {
   });
 });
 
-describe('one command is at fault', () => {
+describe('one command failed', () => {
   test.each([
     ['WRONGTYPE Operation against a key holding the wrong kind of value', 'WRONGTYPE'],
     ["OOM command not allowed when used memory > 'maxmemory'.", 'OOM'],
@@ -56,13 +56,13 @@ describe('one command is at fault', () => {
 });
 
 test.each([new TypeError('x is not a function'), 'a string', undefined])(
-  'what is not of Redis is left alone: %s',
+  'a foreign error stays unclassified: %s',
   (error) => {
     expect(classifyError(error)).toEqual({ kind: 'foreign' });
   },
 );
 
-test('arguments and logins do not stay in an error', () => {
+test('errors contain no arguments and no logins', () => {
   const secret = 'sesame';
   const errors = [
     reply(`READONLY ${'x'.repeat(300)}${secret}`),
@@ -75,8 +75,8 @@ test('arguments and logins do not stay in an error', () => {
   }
 });
 
-describe('the wait between tries', () => {
-  test('doubles up to its limit, with half of it left to chance', () => {
+describe('the reconnect backoff', () => {
+  test('doubles up to its maximum, with jitter of one half', () => {
     for (const [chance, waits] of [
       [0, [50, 100, 200, 400, 800, 1000, 1000]],
       [0.5, [37.5, 75, 150, 300, 600, 750, 750]],
@@ -92,7 +92,7 @@ describe('the wait between tries', () => {
     }
   });
 
-  test('begins anew only after things have been well for a while', () => {
+  test('starts over only after a period of success', () => {
     let now = 0;
     const backoff = new Backoff({ firstMs: 1, maxMs: 99, resetMs: 1000, now: () => now, random: () => 0 });
     expect([backoff.next(), backoff.next()]).toEqual([1, 2]);
@@ -108,14 +108,14 @@ describe('the wait between tries', () => {
   });
 });
 
-describe('a wait in time', () => {
-  test('gives what came, passes an error on, or ends', async () => {
+describe('a wait with a deadline', () => {
+  test('resolves, rejects, or times out', async () => {
     await expect(inTime(Promise.resolve(1), 'it', 20_000)).resolves.toBe(1);
     await expect(inTime(Promise.reject(new Error('no')), 'it', 20_000)).rejects.toThrow('no');
     await expect(inTime(new Promise(() => {}), 'it', 1)).rejects.toThrow('it did not answer within 1 ms');
   });
 
-  test('ends with the reason of its signal, also when that was there before', async () => {
+  test('rejects with the reason of its signal, even when it was aborted before', async () => {
     const abort = new AbortController();
     const waits = [inTime(new Promise(() => {}), 'it', 20_000, abort.signal)];
     abort.abort(new Error('stop'));

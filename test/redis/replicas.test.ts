@@ -75,8 +75,8 @@ async function send(body: string, deadlineMs = PATIENT, url = server.url) {
 const ids = (...members: readonly Member[]) => members.map(({ replicas }) => replicas.id).sort();
 const idsOf = (seen: readonly { readonly id: string }[]) => seen.map(({ id }) => id).sort();
 
-describe('a message to be confirmed', () => {
-  test('is confirmed by every replica, each of which has acted on it', async () => {
+describe('a broadcast with acknowledgements', () => {
+  test('is acknowledged by every replica after it has applied it', async () => {
     const members = [await join(), await join(), await join()];
     const { confirmed, missing } = await send('the key has ended');
     expect(idsOf(confirmed)).toEqual(ids(...members));
@@ -85,7 +85,7 @@ describe('a message to be confirmed', () => {
     for (const { heard } of members) expect(heard).toEqual(['the key has ended']);
   });
 
-  test('is not confirmed by one that is cut off, which is named with its age', async () => {
+  test('is not acknowledged by a disconnected replica, which is named with its age', async () => {
     const [one, two] = [await join(), await join()];
     await one.cable.cut();
     await until(() => one.events.at(-1) === 'lost');
@@ -98,14 +98,14 @@ describe('a message to be confirmed', () => {
     expect(one.heard).toEqual([]);
   });
 
-  test('is not confirmed by one whose connections have gone silent', async () => {
+  test('is not acknowledged by a replica with silent connections', async () => {
     const [one, two] = [await join(500), await join()];
     one.cable.blackHole();
     const { confirmed, missing } = await send('x', 500);
     expect([idsOf(confirmed), idsOf(missing)]).toEqual([ids(two), ids(one)]);
   });
 
-  test('does not wait for one that has left', async () => {
+  test('does not wait for a replica that has left', async () => {
     const [one, two] = [await join(), await join()];
     await one.replicas.stop();
     expect(await registered(one.replicas)).toBe(false);
@@ -115,11 +115,11 @@ describe('a message to be confirmed', () => {
     expect(one.heard).toEqual([]);
   });
 
-  test('does not wait where no replica runs', async () => {
+  test('does not wait without replicas', async () => {
     expect(await send('x', 10 * PATIENT)).toEqual({ confirmed: [], missing: [], incapable: [] });
   });
 
-  test('does not wait for one that was not heard of for 65 s, and does for 60 s', async () => {
+  test('waits for a replica with a heartbeat 60 s ago, and not 65 s ago', async () => {
     const now = Number((await server.command('TIME'))?.toString().split(',')[0]) * 1000;
     await server.command('ZADD', REGISTRY, now - 70_000, 'long gone');
     await server.command('ZADD', REGISTRY, now - 60_000, 'just gone');
@@ -131,7 +131,7 @@ describe('a message to be confirmed', () => {
     expect(await server.command('ZSCORE', REGISTRY, 'just gone')).not.toBeNull();
   });
 
-  test('rejects when Redis is away, and when it does not answer', async () => {
+  test('rejects when Redis is unavailable or silent', async () => {
     const redis = await connect(server.url, 200);
     server.pause();
     await expect(sendAndConfirm({ redis, url: server.url, logger }, 'x', PATIENT)).rejects.toBeInstanceOf(
@@ -148,7 +148,7 @@ describe('a message to be confirmed', () => {
 });
 
 describe('a replica', () => {
-  test('has a place of its own among those that serve, also while Redis is away', async () => {
+  test('has its own position among serving replicas, also while Redis is unavailable', async () => {
     const members = [await join(), await join(), await join()];
     const places = () => members.map(({ replicas }) => replicas.position);
     const isKnown = () =>
@@ -161,7 +161,7 @@ describe('a replica', () => {
     for (const { cable } of members) await cable.cut();
   });
 
-  test('hears what is sent to all, its own messages included', async () => {
+  test('receives all broadcasts, including its own', async () => {
     const [one, two] = [await join(), await join()];
     await publish(one.redis, { body: '1' });
     await publish(two.redis, { body: '2' });
@@ -172,7 +172,7 @@ describe('a replica', () => {
     ]);
   });
 
-  test('does not heed what is not a message', async () => {
+  test('ignores malformed messages', async () => {
     const one = await join();
     const acks = '{"body":"no","ack":"tollgate:changes"}';
     for (const text of ['', '{', 'null', '[]', '"x"', '{"body":1}', '{"ack":"x"}', acks]) {
@@ -183,7 +183,7 @@ describe('a replica', () => {
     expect(one.heard).toEqual(['yes']);
   });
 
-  test('that was cut off is counted and heard again, and says between what it missed', async () => {
+  test('that was disconnected is counted again, and reports the loss and the restoration', async () => {
     const one = await join(500);
     expect(one.events).toEqual(['restored']);
     await one.cable.cut();
@@ -197,7 +197,7 @@ describe('a replica', () => {
     expect(idsOf((await send('x')).confirmed)).toEqual(ids(one));
   });
 
-  test('whose subscription is silent is not counted any more as heard of', async () => {
+  test('with a silent subscription sends no heartbeat', async () => {
     const one = await join(500);
     const score = async () => Number(await server.command('ZSCORE', REGISTRY, one.replicas.id));
     one.cable.blackHole();
@@ -207,7 +207,7 @@ describe('a replica', () => {
     expect(await score()).toBe(before);
   });
 
-  test('leaves nothing in Redis that does not expire', async () => {
+  test('leaves only keys that expire', async () => {
     const { replicas } = await join();
     await send('x');
     const names = String(await server.command('KEYS', '*')).split(',');
@@ -219,7 +219,7 @@ describe('a replica', () => {
     }
   });
 
-  test('starts without Redis, and is there as soon as Redis is', async () => {
+  test('starts without Redis, and registers as soon as Redis is up', async () => {
     await using late = await startRedis();
     await late.kill();
     const redis = new RedisClient({ url: late.url, logger, startMs: 50 });

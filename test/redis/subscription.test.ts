@@ -9,7 +9,7 @@ import { PATIENT, startSubscription } from './recorder.ts';
 
 vi.setConfig({ testTimeout: REDIS_TIMEOUT });
 
-test('it is linked when `start` has ended, and messages come in order', async () => {
+test('it is linked when `start` resolves, and messages arrive in order', async () => {
   await using server = await startRedis();
   await using recorded = await startSubscription(server.url, {
     channels: ['news', 'more'],
@@ -24,7 +24,7 @@ test('it is linked when `start` has ended, and messages come in order', async ()
   expect(recorded.events).toEqual(['restored', 'news: a', 'more: ü\n', 'news: ']);
 });
 
-test('a Redis that is refused at the start does not keep it from ending, and is found later', async () => {
+test('a refused connection does not block `start`, and Redis is found later', async () => {
   await using server = await startRedis();
   await server.kill();
   await using recorded = await startSubscription(server.url, { startMs: 30 });
@@ -39,7 +39,7 @@ test('a Redis that is refused at the start does not keep it from ending, and is 
   expect(recorded.log().trim().split('\n')).toHaveLength(2);
 });
 
-test('a link that silently drops everything is lost, once, and restored over a new one', async () => {
+test('a connection that silently drops everything is lost once and restored over a new one', async () => {
   await using server = await startRedis();
   await using cable = await startCable(server.port);
   const options = { startMs: PATIENT, pingMs: 20, silenceMs: 500, connectMs: 200 };
@@ -64,7 +64,7 @@ test('a link that silently drops everything is lost, once, and restored over a n
   expect(recorded.events).not.toContain('news: missed');
 });
 
-test('with nothing to say it stays linked: the answers to pings are heard', async () => {
+test('without messages it stays linked by the answers to pings', async () => {
   await using server = await startRedis();
   await using recorded = await startSubscription(server.url, {
     startMs: PATIENT,
@@ -75,7 +75,7 @@ test('with nothing to say it stays linked: the answers to pings are heard', asyn
   expect(recorded.events).toEqual(['restored']);
 });
 
-test('a connection that ends is lost at once, without waiting for silence', async () => {
+test('a closed connection is lost at once, without the silence timeout', async () => {
   await using server = await startRedis();
   await using cable = await startCable(server.port);
   await using recorded = await startSubscription(`redis://127.0.0.1:${cable.port}`, { startMs: PATIENT });
@@ -88,7 +88,7 @@ test('a connection that ends is lost at once, without waiting for silence', asyn
   expect(recorded.events).toEqual(['restored', 'lost', 'restored']);
 });
 
-test('a server that was killed and started again, and one that was stopped for a while', async () => {
+test('it recovers from a restarted server and from a paused one', async () => {
   await using server = await startRedis();
   const options = { startMs: PATIENT, silenceMs: 500, connectMs: 300 };
   await using recorded = await startSubscription(server.url, options);
@@ -107,7 +107,7 @@ test('a server that was killed and started again, and one that was stopped for a
   await until(() => recorded.events.includes('news: after'), 'the message');
 });
 
-test('this process was busy for longer than the silence that is allowed: nothing is lost', async () => {
+test('a busy event loop beyond the silence timeout loses nothing', async () => {
   await using server = await startRedis();
   await using recorded = await startSubscription(server.url, { startMs: PATIENT, silenceMs: 1000 });
   await until(() => recorded.subscription.isLinked, 'the link');
@@ -119,7 +119,7 @@ test('this process was busy for longer than the silence that is allowed: nothing
   expect(recorded.events).toEqual(['restored', 'news: a']);
 });
 
-test('a message that is too long is dropped and counted, and the next one comes', async () => {
+test('an oversized message is dropped and counted, and the next one arrives', async () => {
   await using server = await startRedis();
   await using recorded = await startSubscription(server.url, { startMs: PATIENT });
   const longest = 'x'.repeat(65_536);
@@ -136,7 +136,7 @@ test('a message that is too long is dropped and counted, and the next one comes'
   ]);
 });
 
-test('a listener that throws harms nothing', async () => {
+test('a listener that throws has no effect', async () => {
   await using server = await startRedis();
   const heard: string[] = [];
   await using recorded = await startSubscription(server.url, {
@@ -157,7 +157,7 @@ test('a listener that throws harms nothing', async () => {
   expect(recorded.log()).toContain('at a message');
 });
 
-test('closing ends it, also while nothing answers, and calls nobody any more', async () => {
+test('close ends it, even while nothing answers, and no listener is called afterwards', async () => {
   await using server = await startRedis();
   await using cable = await startCable(server.port);
   await using recorded = await startSubscription(`redis://127.0.0.1:${cable.port}`, { startMs: PATIENT });
@@ -171,7 +171,7 @@ test('closing ends it, also while nothing answers, and calls nobody any more', a
   expect(recorded.events).toEqual(['restored']);
 });
 
-test('closing ends it in the midst of a try to connect', async () => {
+test('close ends it during a connection attempt', async () => {
   await using server = await startRedis();
   await using cable = await startCable(server.port);
   cable.blackHole();
@@ -182,7 +182,7 @@ test('closing ends it in the midst of a try to connect', async () => {
   await until(() => cable.open === 0, 'the connection to be given up');
 });
 
-test('no password is in what it logs', async () => {
+test('no log line contains the password', async () => {
   const password = 'open:sesame@/%';
   await using server = await startRedis({ args: ['--requirepass', password], password });
   await using good = await startSubscription(server.url, { startMs: PATIENT });

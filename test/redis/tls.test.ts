@@ -8,7 +8,7 @@ import { REDIS_TIMEOUT, startRedis } from '../helpers/redis.ts';
 import { tempDir, until } from '../helpers/wait.ts';
 import { PATIENT, startClient, startSubscription } from './recorder.ts';
 
-test('a server is believed by its certificate only', { timeout: REDIS_TIMEOUT }, async () => {
+test('a server is accepted by its certificate only', { timeout: REDIS_TIMEOUT }, async () => {
   const { key, cert } = makeCertificate();
   await using directory = await tempDir();
   await writeFile(directory.file('key.pem'), key);

@@ -27,7 +27,7 @@ describe('behind Sentinels', { timeout: REDIS_TIMEOUT }, () => {
     expect(recorded.states.slice(0, 4)).toEqual([false, true, false, true]);
   });
 
-  test('a master that was killed, with one of the Sentinels in the URL silent and one not there', async () => {
+  test('a killed master, with one Sentinel of the URL silent and one missing', async () => {
     await using redis = await startSentinels(1);
     const [sentinel] = redis.sentinels;
     await using silent = await startCable(sentinel?.port ?? 0);
@@ -77,7 +77,7 @@ describe('on a Cluster', { timeout: REDIS_TIMEOUT }, () => {
     );
   });
 
-  test('one node is silent: all is away until it answers, and a node of the URL that is not there is passed over', async () => {
+  test('one silent node makes all unavailable until it answers; a missing node of the URL is skipped', async () => {
     await using redis = await startCluster();
     const url = redis.url.replace('redis-cluster://', `redis-cluster://127.0.0.1:${await closedPort()},`);
     await using recorded = await startClient(url, { startMs: PATIENT, commandMs: 200, connectMs: 300 });
@@ -96,7 +96,7 @@ describe('on a Cluster', { timeout: REDIS_TIMEOUT }, () => {
     await until(() => Promise.all(keys.map((key) => client.run((commands) => commands.set(key, '1')))));
   });
 
-  test('one node was killed and started again', async () => {
+  test('it recovers from one restarted node', async () => {
     await using redis = await startCluster();
     await using recorded = await startClient(redis.url, {
       startMs: PATIENT,

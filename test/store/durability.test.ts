@@ -12,7 +12,7 @@ import { newHolder, newKey } from './samples.ts';
 
 const ROUNDS = 8;
 
-test('kill -9 while keys are issued loses none that was acknowledged, and the store opens again', async () => {
+test('kill -9 while keys are issued loses no acknowledged key, and the store opens again', async () => {
   await using dir = await tempDir();
   const path = dir.file('keys.db');
   const acknowledged: string[] = [];
@@ -46,7 +46,7 @@ test('kill -9 while keys are issued loses none that was acknowledged, and the st
   database.close();
 });
 
-test('when the disk takes no more, writes and the check fail, what was stored can be read, and room mends it', async () => {
+test('on a full disk writes and the check fail, reads work, and freed space repairs it', async () => {
   await using dir = await tempDir();
   const path = dir.file('keys.db');
   const script = fileURLToPath(new URL('./children/fill-up.ts', import.meta.url));

@@ -72,7 +72,7 @@ describe('a SQLite file that is', () => {
       .map(([sign, leave]) => ({ condition, sign, make, leave })),
   );
 
-  test.each(cases)('$condition, beside $sign, is refused and left as it is', async ({ make, leave }) => {
+  test.each(cases)('$condition, beside $sign, is rejected and left unchanged', async ({ make, leave }) => {
     make();
     const name = leave();
     const before = readdirSync(dir.path).map((file) => [file, statSync(dir.file(file)).size]);
@@ -99,7 +99,7 @@ describe('a SQLite file that is', () => {
     await store.close();
   });
 
-  test('cut short or overwritten is refused in words that say what to do', async () => {
+  test('truncated or overwritten is rejected with advice', async () => {
     const store = await open();
     for (let count = 0; count < 20; count += 1)
       await store.addKey(newKey(), newHolder('Pro', 'x'.repeat(500)), null);
@@ -115,7 +115,7 @@ describe('a SQLite file that is', () => {
 });
 
 describe('the program', () => {
-  test('does not start where the file is gone, says why, and starts anew when it is told to', async () => {
+  test('does not start when the file is gone, explains it, and starts with --new-store', async () => {
     await using gateway = await startGateway();
     await gateway.key();
     await gateway.app.close();
@@ -139,7 +139,7 @@ describe('the program', () => {
     expect((await runCommand(['keys', 'list', ...words], env)).code).toBe(0);
   }, 60_000);
 
-  test('warns when it has made a new store', async () => {
+  test('warns when it has created a new store', async () => {
     await using gateway = await startGateway();
     await gateway.logLine(
       ({ msg, level }) => level === 'warn' && String(msg).startsWith('created a new, empty store'),

@@ -45,7 +45,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   }
 
   describe('a change of a holder', () => {
-    test('reaches all of its active keys with a new version and one event each, and no other key', async () => {
+    test('gives each of its active keys a new version and one event, and no other key', async () => {
       const [one, stranger] = [await add(newHolder('Free', 'team')), await add()];
       const [two, ended] = [
         await add({ kind: 'of', prefix: one.prefix }),
@@ -94,12 +94,12 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await store.lastChange()).toBe(last);
     });
 
-    test('of nobody says so', async () => {
+    test('of an unknown holder returns unknown', async () => {
       expect(await store.changeHolder('nobody', { tier: 'Pro' }, null, AT)).toEqual({ kind: 'unknown' });
       expect(await store.findHolder('nobody')).toBeUndefined();
     });
 
-    test('without an active key is there for the next one', async () => {
+    test('without an active key applies to the next one', async () => {
       const key = await add(newHolder('Free'));
       await store.revokeKey(key.prefix, null, AT);
       const last = await store.lastChange();
@@ -111,7 +111,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await add({ kind: 'of', prefix: key.prefix })).toMatchObject({ tier: 'Pro', version: 1 });
     });
 
-    test('comes and goes, and says each time what it was', async () => {
+    test('can be repeated and undone, with an event each time', async () => {
       const key = await add(newHolder('Lite'));
       await store.changeHolder(key.holderId, { standing: 'suspended' }, null, AT);
       await store.changeHolder(key.holderId, { standing: 'good' }, 'paid', AT);
@@ -124,7 +124,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  test('rotation keeps tier and standing, and does not mind which version the key had', async () => {
+  test('rotation keeps tier and standing, at any version of the key', async () => {
     const key = await add(newHolder('Free'));
     await store.changeHolder(key.holderId, { tier: 'Pro', standing: 'suspended' }, null, AT);
     const successor = newKey();
@@ -136,7 +136,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await store.findKey(key.prefix)).toMatchObject({ state: 'invalidated', version: 3 });
   });
 
-  test('however rotations, new keys and changes interleave, no key tells of a tier that its holder has not', async () => {
+  test('in any order of rotations, new keys and changes, each key has the tier of its holder', async () => {
     // Connections of their own, as processes have.
     const stores = [store, await openStore(address), await openStore(address)] as const;
     for (let round = 0; round < 25; round += 1) {
@@ -163,7 +163,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 });
 
-describe.each(STORE_KINDS)('a database in $name from before there was a standing', ({ start, timeout }) => {
+describe.each(STORE_KINDS)('a database in $name from before the billing status', ({ start, timeout }) => {
   let source: StoreSource;
 
   beforeAll(async () => {
@@ -172,7 +172,7 @@ describe.each(STORE_KINDS)('a database in $name from before there was a standing
 
   afterAll(() => source[Symbol.asyncDispose]());
 
-  test('keeps holders, keys, events with their ids, guards, and the place of the feed', async () => {
+  test('keeps holders, keys, events with their ids, guards, and the position of the feed', async () => {
     const address = await source.empty();
     await migrateTo(address, MIGRATIONS.slice(0, 2));
     const hmac = address.kind === 'sqlite' ? 'zeroblob(32)' : `decode(repeat('00', 32), 'hex')`;

@@ -32,7 +32,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   }
 
   describe('adding a key', () => {
-    test('stores it active, with its holder, and gives back what was given', async () => {
+    test('stores it active, with its holder, and returns it', async () => {
       const key = newKey('0123abcd');
       const outcome = await store.addKey(key, newHolder('Pro', 'ein Übungs-Schlüssel'), 'why');
       const record = await store.findKey(prefix('0123abcd'));
@@ -55,7 +55,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       ]);
     });
 
-    test('a prefix that is taken changes nothing, whether that key is active or not', async () => {
+    test('a taken prefix changes nothing, in any state of that key', async () => {
       const first = await add();
       const again = () => store.addKey(newKey(first.prefix), newHolder(), null);
       expect(await again()).toEqual({ kind: 'prefix_taken' });
@@ -81,13 +81,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       });
     });
 
-    test('a holder is not invented for a key that does not exist', async () => {
+    test('an unknown key has no holder for a new key', async () => {
       const outcome = await store.addKey(newKey(), { kind: 'of', prefix: prefix('00000000') }, null);
       expect(outcome).toEqual({ kind: 'unknown_holder' });
       expect(await store.listKeys({ limit: 10 })).toEqual([]);
     });
 
-    test('a key that is not there is undefined', async () => {
+    test('an unknown key is undefined', async () => {
       expect(await store.findKey(prefix('ffffffff'))).toBeUndefined();
     });
   });
@@ -147,7 +147,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 
   describe('revocation', () => {
-    test('ends the key with its reason, once', async () => {
+    test('ends the key once, with its reason', async () => {
       const key = await add();
       const at = '2030-01-02T03:04:05.006Z';
       expect(await store.revokeKey(key.prefix, 'lost', at)).toMatchObject({
@@ -173,7 +173,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       });
     });
 
-    test('of a key that does not exist says so', async () => {
+    test('of an unknown key returns unknown', async () => {
       expect(await store.revokeKey(prefix('00000000'), null, '2030-01-01T00:00:00Z')).toEqual({
         kind: 'unknown',
       });
@@ -181,7 +181,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 
   describe('listing', () => {
-    test('is in the order of issue, by tier and state, in pages that miss and repeat nothing', async () => {
+    test('is in the order of issue, by tier and state, in pages without gaps and repeats', async () => {
       const tiers = ['Free', 'Lite', 'Pro'] as const;
       const added: string[] = [];
       for (let index = 0; index < 25; index += 1) {
@@ -203,7 +203,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await store.listKeys({ limit: 100, state: 'active', tier: 'Lite' })).toHaveLength(7);
     });
 
-    test('shows no hash', async () => {
+    test('contains no hash', async () => {
       await add();
       const [key] = await store.listKeys({ limit: 1 });
       expect(Object.keys(key ?? {})).not.toContain('hmac');
@@ -215,7 +215,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const address = Buffer.alloc(32, 1);
     const grant = { day: '2030-01-01', address, perDay: 3 };
 
-    test('of requests at once exactly as many are granted as a day allows, and nothing is left of the others', async () => {
+    test('of concurrent requests exactly the daily limit is granted, and the others leave nothing', async () => {
       const outcomes = await Promise.all(
         Array.from({ length: 10 }, () => store.addKey(newKey(), newHolder('Free'), null, grant)),
       );
@@ -226,7 +226,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await store.freeGrants('2030-01-01', address)).toBe(3);
     });
 
-    test('another address and another day have their own count', async () => {
+    test('each address and day has its own count', async () => {
       const one = { ...grant, perDay: 1 };
       const take = (changed: Partial<typeof grant>) =>
         store.addKey(newKey(), newHolder('Free'), null, { ...one, ...changed }).then(({ kind }) => kind);
@@ -243,7 +243,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(outcome).toEqual({ kind: 'free_limit' });
     });
 
-    test('a key whose prefix is taken is not counted', async () => {
+    test('a key with a taken prefix is not counted', async () => {
       const taken = await add();
       await store.addKey(newKey(taken.prefix), newHolder('Free'), null, grant);
       expect(await store.freeGrants(grant.day, address)).toBe(0);
@@ -251,7 +251,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 
   describe('the change feed', () => {
-    test('is complete, in order and read in pieces', async () => {
+    test('is complete, in order, and readable in batches', async () => {
       expect(await store.lastChange()).toBe(0);
       expect(await store.changesAfter(0, 10)).toEqual([]);
       const key = await add();
@@ -265,7 +265,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  describe('the check of the secret', () => {
+  describe('the check value of the secret', () => {
     test('is set once and stays', async () => {
       expect(await store.secretCheck()).toBeUndefined();
       const [first, second] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
@@ -275,7 +275,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  test('after close every method rejects with store_unavailable, and closing again is no fault', async () => {
+  test('after close every method rejects with store_unavailable, and a second close succeeds', async () => {
     const key = await add();
     await store.close();
     await store.close();
@@ -304,7 +304,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     }
   });
 
-  test('a close while calls are under way leaves each either done or refused', async () => {
+  test('a close completes or rejects each call in flight', async () => {
     const running = Array.from({ length: 5 }, () => store.addKey(newKey(), newHolder(), null));
     await store.close();
     const outcomes = await Promise.allSettled(running);

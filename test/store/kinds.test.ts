@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 const SRC = new URL('../../src/', import.meta.url);
 const OWN = /^store\/(sqlite|postgres)\//;
 
-test('no file outside its folder asks for a kind of store or imports one', () => {
+test('no file outside its folder checks the kind of a store or imports one', () => {
   const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((file) =>
     file.endsWith('.ts'),
   );

@@ -26,7 +26,7 @@ describe('while another process holds the write lock', () => {
 
   afterEach(() => store.close());
 
-  test('writes end as store_unavailable by the deadline, without blocking the event loop, and reads go on', async () => {
+  test('writes fail with store_unavailable by the deadline, without blocking the event loop, and reads work', async () => {
     const added = await store.addKey(newKey(), newHolder(), null);
     if (added.kind !== 'added') throw new Error(added.kind);
     await using holder = startChild('hold-lock.ts', [dir.file('keys.db')]);
@@ -68,7 +68,7 @@ describe('while another process holds the write lock', () => {
     });
   });
 
-  test('the store can be opened, and read', async () => {
+  test('the store can be opened and read', async () => {
     const added = await store.addKey(newKey(), newHolder(), null);
     if (added.kind !== 'added') throw new Error(added.kind);
     await using holder = startChild('hold-lock.ts', [dir.file('keys.db')]);
@@ -78,7 +78,7 @@ describe('while another process holds the write lock', () => {
     await second.close();
   });
 
-  test('a write that waits goes through when the lock is free in time', async () => {
+  test('a waiting write succeeds when the lock is free in time', async () => {
     await using holder = startChild('hold-lock.ts', [dir.file('keys.db')]);
     await holder.nextLine();
     const write = store.addKey(newKey(), newHolder(), null);
@@ -87,7 +87,7 @@ describe('while another process holds the write lock', () => {
   });
 });
 
-describe('a lane', () => {
+describe('a connection queue', () => {
   let database: DatabaseSync;
   let lane: SqliteQueue;
   let db: Kysely<{ t: { id: number } }>;
@@ -104,7 +104,7 @@ describe('a lane', () => {
   const count = () => db.selectFrom('t').select('id').execute();
   const insert = (id: number) => db.insertInto('t').values({ id }).execute();
 
-  test('lets no query in between two statements of a transaction', async () => {
+  test('runs no query between two statements of a transaction', async () => {
     let letGo = (): void => {};
     const pausing = new Promise<void>((resolve) => {
       letGo = resolve;
@@ -120,7 +120,7 @@ describe('a lane', () => {
     expect(await seen).toEqual([]);
   });
 
-  test('tries a single statement again while another connection holds the lock of the file', async () => {
+  test('retries a single statement while another connection holds the lock of the file', async () => {
     const other = new DatabaseSync(dir.file('lane.db'));
     other.exec('begin immediate');
     const inserted = insert(1);
@@ -133,7 +133,7 @@ describe('a lane', () => {
     expect(await count()).toEqual([{ id: 1 }]);
   });
 
-  test('gives the connection to those who wait in the order in which they came', async () => {
+  test('serves waiting callers in order', async () => {
     await lane.acquire();
     const order: number[] = [];
     const waiting = [1, 2, 3].map(async (id) => {
@@ -146,7 +146,7 @@ describe('a lane', () => {
     expect(order).toEqual([1, 2, 3]);
   });
 
-  test('turns away who comes when the queue is full, and who waited too long', async () => {
+  test('rejects callers when the queue is full or the wait is too long', async () => {
     await lane.acquire();
     const waiting = [insert(1), insert(2), insert(3)];
     await expect(insert(4)).rejects.toThrow('the queue for the store is full: 3 callers wait');
@@ -158,7 +158,7 @@ describe('a lane', () => {
     expect(await count()).toEqual([{ id: 5 }]);
   });
 
-  test('closing lets the owner finish its transaction and turns away who waits or comes', async () => {
+  test('lets the owner finish its transaction at close and rejects all others', async () => {
     let letGo = (): void => {};
     const pausing = new Promise<void>((resolve) => {
       letGo = resolve;
@@ -182,7 +182,7 @@ describe('a lane', () => {
     again.close();
   });
 
-  test('a query on the outside, awaited inside a transaction, ends at the deadline instead of never', async () => {
+  test('ends a query outside the transaction, awaited inside it, at the deadline', async () => {
     const stuck = db.transaction().execute(async () => {
       await insert(1);
     });
@@ -191,7 +191,7 @@ describe('a lane', () => {
     expect(await count()).toEqual([{ id: 2 }]);
   });
 
-  test('a statement that fails takes the whole transaction back, and the next one is not affected', async () => {
+  test('rolls back the whole transaction of a failed statement, and the next one is not affected', async () => {
     await insert(1);
     const failing = db.transaction().execute(async (trx) => {
       await trx.insertInto('t').values({ id: 2 }).execute();
@@ -202,7 +202,7 @@ describe('a lane', () => {
     expect(await count()).toEqual([{ id: 1 }, { id: 3 }]);
   });
 
-  test('a transaction that cannot be committed is not left open for the next caller', async () => {
+  test('leaves no transaction open for the next caller when a commit fails', async () => {
     database.exec('create table child (t integer references t (id) deferrable initially deferred) strict');
     const orphan = db.transaction().execute((trx) => sql`insert into child values (7)`.execute(trx));
     await expect(orphan).rejects.toThrow(/FOREIGN KEY/);
@@ -227,7 +227,7 @@ describe('a lane', () => {
     expect(prepared).toBe(504);
   });
 
-  test('refuses values that SQLite does not have', async () => {
+  test('rejects values that SQLite does not have', async () => {
     await expect(sql`select ${true}`.execute(db)).rejects.toThrow('a boolean cannot be stored');
     await expect(sql`select ${{}}`.execute(db)).rejects.toThrow('a object cannot be stored');
   });

@@ -46,7 +46,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       .map(({ id, upstream, holderId }) => `${id} ${upstream} ${holderId}`)
       .sort();
 
-  test('belongs to whom it was given first, at its upstream', async () => {
+  test('belongs to its first holder, at its upstream', async () => {
     expect(await store.objects.addObjects([object('a')])).toBe(true);
     expect(await store.objects.addObjects([object('a')])).toBe(true);
     expect(await store.objects.addObjects([object('a', { holderId: 'two' })])).toBe(false);
@@ -55,13 +55,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await owners([])).toEqual([]);
   });
 
-  test('several are taken together, or none of them', async () => {
+  test('several are recorded together or not at all', async () => {
     await store.objects.addObjects([object('a', { holderId: 'two' })]);
     expect(await store.objects.addObjects([object('b'), object('a')])).toBe(false);
     expect(await owners(['a', 'b'])).toEqual(['a up two']);
   });
 
-  test('of many holders at once one has it', async () => {
+  test('one of many concurrent holders gets it', async () => {
     const all = await Promise.all(
       Array.from({ length: 20 }, (_, index) =>
         store.objects.addObjects([object('x', { holderId: `h${index}` })]),
@@ -71,7 +71,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await owners(['x'])).toEqual([`x up h${all.indexOf(true)}`]);
   });
 
-  test('is listed with its kind, for its holder, in either order and in pages', async () => {
+  test('is listed by kind, for its holder, in either order and in pages', async () => {
     for (const id of ['a', 'b', 'c', 'd']) await store.objects.addObjects([object(id)]);
     await store.objects.addObjects([object('e', { kind: 'batch' }), object('f', { purpose: 'p' })]);
     await store.objects.addObjects([object('g', { holderId: 'two' })]);
@@ -86,7 +86,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     for (const foreign of ['g', 'e', 'nobody']) expect(await ids({ after: foreign })).toEqual([]);
   });
 
-  test('that has ended is in no list, marks its place in it, and is nobody else’s', async () => {
+  test('that has ended is in no list, is still a cursor, and keeps its owner', async () => {
     for (const id of ['a', 'b', 'c']) await store.objects.addObjects([object(id)]);
     await store.objects.endObject('up', 'b', 'two', AT);
     expect(await ids()).toEqual(['a', 'b', 'c']);
@@ -97,7 +97,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await store.objects.addObjects([object('b', { holderId: 'two' })])).toBe(false);
   });
 
-  test('an item belongs to whom it was given first, until it is forgotten', async () => {
+  test('an item belongs to its first holder until it is deleted', async () => {
     const item = (id: string, holderId: string, createdAt = AT) => ({
       upstream: 'up',
       id,

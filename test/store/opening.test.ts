@@ -35,7 +35,7 @@ function alter(path: string, ...statements: string[]): void {
 }
 
 describe('opening a SQLite store', () => {
-  test('creates folder and files that only this user can read', async () => {
+  test('creates a folder and files that only this user can read', async () => {
     const path = join(dir.path, 'a', 'b', 'keys.db');
     const store = await open(path);
     await store.addKey(newKey(), newHolder(), null);
@@ -66,7 +66,7 @@ describe('opening a SQLite store', () => {
     for (const connection of connections) expect(connection.isOpen).toBe(false);
   });
 
-  test('keeps what was stored, and the mode of a file that was there', async () => {
+  test('keeps the data and the mode of an existing file', async () => {
     const path = dir.file('keys.db');
     writeFileSync(path, '', { mode: 0o640 });
     const first = await open(path);
@@ -78,7 +78,7 @@ describe('opening a SQLite store', () => {
     expect(mode(path)).toBe('640');
   });
 
-  test('refuses a schema that a newer version wrote, and leaves it as it is', async () => {
+  test('rejects a schema of a newer version and leaves it unchanged', async () => {
     const path = dir.file('keys.db');
     await (await open(path)).close();
     alter(path, `insert into schema_migrations values (99, 'the future', '2040')`);
@@ -90,14 +90,14 @@ describe('opening a SQLite store', () => {
     await (await open(path)).close();
   });
 
-  test('refuses a schema with another history', async () => {
+  test('rejects a schema with another history', async () => {
     const path = dir.file('keys.db');
     await (await open(path)).close();
     alter(path, `update schema_migrations set name = 'else' where id = 1`);
     await expect(open(path)).rejects.toThrow(/schema 1 \(else\) where this version expects 1 \(keys\)/);
   });
 
-  test('refuses a database of something else, and adds nothing to it', async () => {
+  test('rejects a database of another program and adds nothing to it', async () => {
     const path = dir.file('other.db');
     alter(path, 'create table invoices (id integer primary key)');
     await expect(open(path)).rejects.toThrow(/tables of another program/);
@@ -106,13 +106,13 @@ describe('opening a SQLite store', () => {
     database.close();
   });
 
-  test('does not take the schema_migrations of something else for its own', async () => {
+  test('does not mistake the schema_migrations of another program for its own', async () => {
     const path = dir.file('other.db');
     alter(path, 'create table schema_migrations (version text primary key)');
     await expect(open(path)).rejects.toThrow(/tables of another program/);
   });
 
-  test('refuses what is no database, no file or no path', async () => {
+  test('rejects what is no database, no file or no path', async () => {
     writeFileSync(dir.file('text'), 'this is a text, and a long one at that. '.repeat(100));
     await expect(open(dir.file('text'))).rejects.toThrow(
       /cannot open the store .*text: file is not a database/,
@@ -124,7 +124,7 @@ describe('opening a SQLite store', () => {
       await expect(open(path)).rejects.toThrow(/path of a file/);
   });
 
-  test('applies only the steps that are missing', async () => {
+  test('applies only missing migrations', async () => {
     const path = dir.file('keys.db');
     const step = { id: NEXT, name: 'more', statements: () => ['create table more (x integer) strict'] };
     const run = async (migrations: typeof MIGRATIONS) => {
@@ -153,7 +153,7 @@ describe('opening a SQLite store', () => {
   });
 });
 
-describe('several processes that open a fresh store at once', () => {
+describe('several processes that open a new store at once', () => {
   test.each([1, 2, 3, 4])('all succeed, with one secret (round %i)', async () => {
     const path = dir.file('keys.db');
     const children = Array.from({ length: 3 }, () => startChild('issue-keys.ts', [path, '2']));

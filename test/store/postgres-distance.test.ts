@@ -30,7 +30,7 @@ function through(port: number, url: string): string {
   return address.href;
 }
 
-describe('answers that are waited for', () => {
+describe('round trips', () => {
   let trips: RoundTrips;
   let store: Store;
   let desk: Desk & AsyncDisposable;
@@ -163,8 +163,8 @@ describe('answers that are waited for', () => {
   }
 });
 
-describe('a server that is far away', () => {
-  test('checkout and rotation work with 200 ms there and back', async () => {
+describe('a distant server', () => {
+  test('checkout and rotation work with a round trip of 200 ms', async () => {
     await using cable = await startCable(server.port);
     const url = through(cable.port, await server.createDatabase());
     await using gateway = await startGateway({
@@ -198,7 +198,7 @@ describe('a server that is far away', () => {
     await until(ready, 'readiness');
   }, 60_000);
 
-  test('the support desk issues, suspends and revokes with half a second there and back', async () => {
+  test('the support commands issue, suspend and revoke with a round trip of half a second', async () => {
     await using cable = await startCable(server.port);
     const url = through(cable.port, await server.createDatabase());
     await using dir = await tempDir();

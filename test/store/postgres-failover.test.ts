@@ -50,7 +50,7 @@ async function freeKey({ url }: Gateway): Promise<number> {
 
 describe('a failover', () => {
   test.each(['the standby is promoted at once', 'connections reach the standby in recovery first'])(
-    '%s: writes work again, and readiness told of it',
+    '%s: writes work again, and readiness reported it',
     async (order) => {
       await using old = await startPostgres({ wal_level: 'replica' });
       const database = await old.createDatabase();
@@ -97,7 +97,7 @@ describe('a failover', () => {
   );
 });
 
-describe('a server that takes no writes', () => {
+describe('a read-only server', () => {
   let url: string;
   let store: Store;
 
@@ -111,7 +111,7 @@ describe('a server that takes no writes', () => {
   const add = () => store.addKey(newKey(), newHolder(), null);
   const name = () => new URL(url).pathname.slice(1);
 
-  test('because it was made read-only is noticed by the first write, which reads and later writes outlive', async () => {
+  test('by configuration is noticed by the first write, and reads and later writes survive it', async () => {
     await add();
     await query(primary.url(), `alter database ${name()} set default_transaction_read_only = on`);
     // The setting is one of new connections.
@@ -133,7 +133,7 @@ describe('a server that takes no writes', () => {
     await until(() => store.ping().then(() => true), 'a good check', FAILOVER_MS);
   });
 
-  test('because it shuts down lets go of all connections, also of idle ones', async () => {
+  test('during its shutdown loses all connections, also idle ones', async () => {
     await using second = await startPostgres();
     const moved = await second.createDatabase();
     const other = await openStore({ kind: 'postgres', url: moved });

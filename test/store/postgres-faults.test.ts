@@ -80,7 +80,7 @@ async function worksAgain(key: KeyRecord): Promise<void> {
 }
 
 describe('a server that stops', () => {
-  test('refuses every call, and works again when it is back', async () => {
+  test('fails every call, and works again when it is back', async () => {
     const key = await add();
     await server.stop();
     await refused([...reads(key), ...writes(key)]);
@@ -92,7 +92,7 @@ describe('a server that stops', () => {
     await worksAgain(key);
   });
 
-  test('under calls that run leaves each either done or refused', async () => {
+  test('completes or fails each call in flight', async () => {
     const acknowledged: string[] = [];
     let going = true;
     const writers = Array.from({ length: 4 }, async () => {
@@ -117,7 +117,7 @@ describe('a server that stops', () => {
     expect(prefixes.size - acknowledged.length).toBeLessThanOrEqual(4);
   });
 
-  test('ends its sessions one by one: a call or two fail, and no restart is needed', async () => {
+  test('that ends sessions one by one fails a call or two, and no restart is needed', async () => {
     const key = await add();
     await Promise.allSettled(reads(key));
     await query(
@@ -128,10 +128,10 @@ describe('a server that stops', () => {
   });
 });
 
-describe('a server that pauses', () => {
+describe('a paused server', () => {
   afterEach(() => server.resume());
 
-  test('keeps no call waiting, whether there were connections or not', async () => {
+  test('delays no call beyond its deadline, with or without connections', async () => {
     const key = await add();
     server.pause();
     await refused([...reads(key), ...writes(key)]);
@@ -141,7 +141,7 @@ describe('a server that pauses', () => {
     await worksAgain(key);
   });
 
-  test('is not waited for when the store closes', async () => {
+  test('does not delay the close of the store', async () => {
     const key = await add();
     server.pause();
     const begun = performance.now();
@@ -163,7 +163,7 @@ describe('locks that another client holds', () => {
 
   afterEach(() => other.end());
 
-  test('on all keys: more writes than there are connections end in time, and reads go on', async () => {
+  test('on all keys: more writes than connections end in time, and reads work', async () => {
     const key = await add();
     await other.query('lock table keys, settings in exclusive mode');
     const blocked = refused(Array.from({ length: 10 }, () => writes(key)).flat());
@@ -189,7 +189,7 @@ describe('locks that another client holds', () => {
     await worksAgain(held);
   });
 
-  test('a queue that is full refuses at once', async () => {
+  test('a full queue rejects at once', async () => {
     await other.query('lock table holders in exclusive mode');
     const begun = performance.now();
     const calls = Array.from({ length: 300 }, () => store.addKey(newKey(), newHolder(), null));
@@ -203,7 +203,7 @@ describe('locks that another client holds', () => {
     expect((await add()).state).toBe('active');
   });
 
-  test('a prefix that another client is about to store is taken once it has, and not an error', async () => {
+  test('a prefix in the open transaction of another client is taken after its commit, and not an error', async () => {
     const key = newKey();
     await other.query(`insert into holders values ('other', 'Lite', null, '2030')`);
     await other.query(
@@ -222,7 +222,7 @@ describe('locks that another client holds', () => {
     expect(await store.lastChange()).toBe(0);
   });
 
-  test('a key that another client is about to revoke is not rotated', async () => {
+  test('a key in an open revocation of another client is not rotated', async () => {
     const key = await add();
     await other.query(`update keys set state = 'revoked', version = 2, ended_at = '2030' where prefix = $1`, [
       key.prefix,
@@ -237,7 +237,7 @@ describe('locks that another client holds', () => {
   });
 });
 
-describe('a network that swallows everything', () => {
+describe('a network that drops everything', () => {
   let network: Network;
 
   beforeEach(async () => {
@@ -250,7 +250,7 @@ describe('a network that swallows everything', () => {
 
   afterEach(() => network.close());
 
-  test('keeps no call waiting, and connections of before are not used again', async () => {
+  test('delays no call beyond its deadline, and earlier connections are not reused', async () => {
     const key = await add();
     await Promise.all(reads(key));
     network.swallow(true);
@@ -259,7 +259,7 @@ describe('a network that swallows everything', () => {
     await worksAgain(key);
   });
 
-  test('that resets connections nobody uses does not end the process', async () => {
+  test('that resets idle connections does not end the process', async () => {
     const key = await add();
     await Promise.all(reads(key));
     network.reset();
@@ -267,7 +267,7 @@ describe('a network that swallows everything', () => {
   });
 });
 
-test('kill -9 of processes that issue keys loses none that was acknowledged', async () => {
+test('kill -9 of processes that issue keys loses no acknowledged key', async () => {
   const acknowledged: string[] = [];
   const secret = new KeySecret(SHARED_SECRET);
   for (let round = 0; round < 4; round += 1) {

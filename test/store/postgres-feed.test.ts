@@ -64,7 +64,7 @@ function follow(store: Store): { stop(): Promise<KeyChange[]> } {
   };
 }
 
-test('a change whose commit takes long is not passed by a later one', async () => {
+test('a change with a slow commit is not overtaken by a later one', async () => {
   const [one, other, reader] = [await open(), await open(), await open()];
   await slowDown('0.4');
   const follower = follow(reader);
@@ -78,7 +78,7 @@ test('a change whose commit takes long is not passed by a later one', async () =
   expect((await follower.stop()).map(({ reason }) => reason)).toEqual(['slow', 'fast']);
 });
 
-test('a list of keys that shows a later one shows the earlier one, so that its pages miss nothing', async () => {
+test('a list of keys with a later key has the earlier one too, so pages miss nothing', async () => {
   const [one, other] = [await open(), await open()];
   await slowDown('0.4');
   const [first, second] = [newKey(), newKey()];
@@ -95,7 +95,7 @@ test('a list of keys that shows a later one shows the earlier one, so that its p
   await slow;
 });
 
-test('with many writers on several connections no change is missed', async () => {
+test('many writers on several connections lose no change', async () => {
   const writers = [await open(), await open(), await open()];
   const reader = await open();
   await slowDown('random() * 0.005');

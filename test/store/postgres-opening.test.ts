@@ -71,7 +71,7 @@ async function tables(address = url): Promise<string[]> {
 }
 
 describe('an empty database', () => {
-  test('gets the tables, and keeps what was stored', async () => {
+  test('gets the tables and keeps its data', async () => {
     const first = await open(url);
     await first.addKey(newKey('0123abcd'), newHolder(), null);
     await first.close();
@@ -81,7 +81,7 @@ describe('an empty database', () => {
     expect(await query(url, 'select id, name from schema_migrations order by id')).toEqual(released);
   });
 
-  test('is migrated by one of several processes that start at once, and all of them work', async () => {
+  test('is migrated by one of several processes that start at once, and all work', async () => {
     const children = Array.from({ length: 4 }, () => startChild('issue-keys.ts', [url, '3']));
     for (const child of children) expect([await child.ended, child.stderr()]).toEqual([0, '']);
     const store = await open(url);
@@ -89,13 +89,13 @@ describe('an empty database', () => {
     await store.close();
   });
 
-  test('many starts at once in one process: the schema is made once', async () => {
+  test('many concurrent starts in one process create the schema once', async () => {
     const stores = await Promise.all(Array.from({ length: 8 }, () => open(url)));
     expect(await query(url, 'select id, name from schema_migrations')).toHaveLength(released.length);
     await Promise.all(stores.map((store) => store.close()));
   });
 
-  test('a start waits for a migration that runs, and gives up when it does not end', async () => {
+  test('a start waits for a running migration and gives up when it does not end', async () => {
     const client = new Client({ connectionString: url });
     await client.connect();
     await client.query('begin');
@@ -107,7 +107,7 @@ describe('an empty database', () => {
   });
 });
 
-test('an empty database is refused while use waits that another one was to get, until that is meant', async () => {
+test('an empty database is rejected while usage waits for an earlier one, unless --new-store is given', async () => {
   await using dir = await tempDir();
   await writeFile(dir.file('0123456789ab.1.0123456789ab.0123456789abcdef.jsonl'), '');
   const options = { spool: dir.path };
@@ -120,7 +120,7 @@ test('an empty database is refused while use waits that another one was to get, 
   await (await openStore({ kind: 'postgres', url }, options)).close();
 });
 
-describe('steps', () => {
+describe('migrations', () => {
   const step = { id: NEXT, name: 'more', statements: () => ['create table more (x integer)'] };
   const broken = {
     id: NEXT + 1,
@@ -145,7 +145,7 @@ describe('steps', () => {
     return query(url, 'select id, name from schema_migrations order by id');
   }
 
-  test('only those that are missing are applied, and one that fails leaves the schema of before', async () => {
+  test('only missing ones are applied, and a failed one leaves the previous schema', async () => {
     expect(await run(MIGRATIONS)).toEqual(released);
     expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: NEXT, name: 'more' }]);
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
@@ -153,7 +153,7 @@ describe('steps', () => {
     expect(await tables()).not.toContain('public.half');
   });
 
-  test('a schema that a newer version wrote is refused, and left as it is', async () => {
+  test('a schema of a newer version is rejected and left unchanged', async () => {
     await (await open(url)).close();
     await query(url, `insert into schema_migrations values (99, 'the future', '2040')`);
     expect(await refusal(url)).toMatch(
@@ -163,26 +163,26 @@ describe('steps', () => {
     await (await open(url)).close();
   });
 
-  test('a schema with another history is refused', async () => {
+  test('a schema with another history is rejected', async () => {
     await (await open(url)).close();
     await query(url, `update schema_migrations set name = 'else' where id = 1`);
     expect(await refusal(url)).toMatch(/schema 1 \(else\) where this version expects 1 \(keys\)/);
   });
 });
 
-describe('a database of something else', () => {
+describe('a database of another program', () => {
   test.each([
     ['a table', 'create table invoices (id integer primary key)'],
     ['a view', 'create view invoices as select 1 as id'],
     ['a schema_migrations of another program', 'create table schema_migrations (version text primary key)'],
-  ])('with %s is refused, and nothing is added to it', async (_, statement) => {
+  ])('with %s is rejected, and nothing is added to it', async (_, statement) => {
     await query(url, statement);
     const before = await tables();
     expect(await refusal(url)).toMatch(/tables of another program/);
     expect(await tables()).toEqual(before);
   });
 
-  test('is no concern when its tables are in another schema, and ours go where the connection says', async () => {
+  test('is accepted when its tables are in another schema; ours go to the schema of the connection', async () => {
     await query(url, 'create table invoices (id integer primary key)');
     await query(url, 'create schema gate');
     const store = await open(
@@ -195,13 +195,13 @@ describe('a database of something else', () => {
     expect(await tables()).not.toContain('public.keys');
   });
 
-  test('a schema that is not there is told', async () => {
+  test('a missing schema is reported', async () => {
     const address = changed(({ searchParams }) => searchParams.set('options', '-c search_path=nowhere'));
     expect(await refusal(address)).toMatch(/no schema of the search_path/);
   });
 });
 
-describe('what cannot be reached', () => {
+describe('an unreachable server', () => {
   test('a port where nothing listens', async () => {
     const port = String(await closedPort());
     expect(await refusal(changed((address) => Object.assign(address, { port })))).toMatch(
@@ -230,12 +230,12 @@ describe('what cannot be reached', () => {
     expect(await refusal(address)).toMatch(/"nowhere" does not exist; create the database/);
   });
 
-  test('a certificate file that is not there', async () => {
+  test('a missing certificate file', async () => {
     const address = changed(({ searchParams }) => searchParams.set('sslrootcert', '/nowhere/root.pem'));
     expect(await refusal(address)).toMatch(/ENOENT.*\/nowhere\/root\.pem/);
   });
 
-  test('a server without TLS where the address asks for it', async () => {
+  test('a server without TLS when the address requires it', async () => {
     const address = changed(({ searchParams }) => searchParams.set('sslmode', 'verify-full'));
     expect(await refusal(address)).toMatch(/does not support SSL/);
   });
@@ -261,7 +261,7 @@ describe('what cannot be reached', () => {
   });
 });
 
-describe('a role that may not do what the store does', () => {
+describe('a role without the privileges of the store', () => {
   const asRole = (name: string) =>
     changed((address) => Object.assign(address, { username: name, password: 'of-a-role' }));
 
@@ -270,7 +270,7 @@ describe('a role that may not do what the store does', () => {
     await query(url, `create role ${name} login password 'of-a-role'`);
   }
 
-  test('may only read: the rights that are missing are named', async () => {
+  test('that may only read is rejected with the missing privileges', async () => {
     await (await open(url)).close();
     await createRole('reader');
     await query(url, 'grant select on all tables in schema public to reader');
@@ -282,18 +282,18 @@ describe('a role that may not do what the store does', () => {
     await query(url, 'drop owned by reader');
   });
 
-  test('may not create tables', async () => {
+  test('that may not create tables is rejected', async () => {
     await createRole('guest');
     expect(await refusal(asRole('guest'))).toMatch(/permission denied.*allow the role to create tables/);
   });
 
-  test('may not even read', async () => {
+  test('that may not read is rejected', async () => {
     await (await open(url)).close();
     await createRole('stranger');
     expect(await refusal(asRole('stranger'))).toMatch(/permission denied/);
   });
 
-  test('with just the rights it needs works, without owning a table', async () => {
+  test('with exactly the needed privileges works without owning a table', async () => {
     await (await open(url)).close();
     await createRole('worker');
     await query(url, 'grant select, insert, update on keys, holders to worker');
@@ -343,7 +343,7 @@ describe('a role that may not do what the store does', () => {
     await query(url, 'drop owned by worker');
   });
 
-  test('whose transactions are read-only', async () => {
+  test('with read-only transactions is rejected', async () => {
     const address = changed(({ searchParams }) =>
       searchParams.set('options', '-c default_transaction_read_only=on'),
     );

@@ -45,7 +45,7 @@ const isRunning = async (pid: unknown) =>
   (await query(server.url(), 'select 1 from pg_stat_activity where pid = $1', [pid])).length > 0;
 
 describe('a lease', () => {
-  test('that is over ends its statement and its connection, and the next caller gets another', async () => {
+  test('that expires ends its statement and its connection, and the next caller gets another', async () => {
     const pool = open({ callMs: 300 });
     const lease = await pool.acquire();
     const pid = await pidOf(lease);
@@ -60,7 +60,7 @@ describe('a lease', () => {
     next.release();
   });
 
-  test('that is over between two statements takes the transaction back', async () => {
+  test('that expires between two statements rolls the transaction back', async () => {
     const pool = open({ callMs: 300 });
     await query(server.url(), 'create table between_statements (id integer)');
     const lease = await pool.acquire();
@@ -73,7 +73,7 @@ describe('a lease', () => {
     expect(await query(server.url(), 'select * from between_statements')).toEqual([]);
   });
 
-  test('given back with an open transaction is not given on', async () => {
+  test('released with an open transaction is not reused', async () => {
     const pool = open();
     const lease = await pool.acquire();
     const pid = await pidOf(lease);
@@ -87,7 +87,7 @@ describe('a lease', () => {
     third.release();
   });
 
-  test('given back in order is given on, also after a statement that failed', async () => {
+  test('released in order is reused, also after a failed statement', async () => {
     const pool = open();
     const lease = await pool.acquire();
     const pid = await pidOf(lease);
@@ -98,7 +98,7 @@ describe('a lease', () => {
     next.release();
   });
 
-  test('whose connection breaks between two statements fails the next one, and the process goes on', async () => {
+  test('with a connection that breaks between two statements fails the next one, not the process', async () => {
     const pool = open();
     const lease = await pool.acquire();
     const pid = await pidOf(lease);
@@ -111,7 +111,7 @@ describe('a lease', () => {
     next.release();
   });
 
-  test('in whose transaction nothing happens is ended by the server, with the locks that it holds', async () => {
+  test('with an idle transaction is ended by the server, with its locks', async () => {
     const pool = open({ connections: 2 });
     const [idle, waiting] = [await pool.acquire(), await pool.acquire()];
     await idle.command('begin');
@@ -122,7 +122,7 @@ describe('a lease', () => {
     waiting.release();
   });
 
-  test('a connection that breaks while nobody has it is replaced, and the process goes on', async () => {
+  test('an idle connection that breaks is replaced, and the process continues', async () => {
     const pool = open();
     const lease = await pool.acquire();
     const pid = await pidOf(lease);
@@ -140,7 +140,7 @@ describe('a lease', () => {
   });
 });
 
-test('an error of the server does not hold the row that it is about', async () => {
+test('an error of the server does not contain the row', async () => {
   await query(server.url(), 'create table secrets (hash text check (length(hash) > 99))');
   const lease = await open().acquire();
   const error: unknown = await lease
@@ -152,7 +152,7 @@ test('an error of the server does not hold the row that it is about', async () =
 });
 
 describe('waiting for a connection', () => {
-  test('ends by its deadline, and is refused at once when too many wait', async () => {
+  test('ends by its deadline, and is rejected at once when too many wait', async () => {
     const pool = open({ connectMs: 300 });
     const lease = await pool.acquire();
     const waiting = [pool.acquire(), pool.acquire()];
@@ -167,7 +167,7 @@ describe('waiting for a connection', () => {
     (await pool.acquire()).release();
   });
 
-  test('counts towards the time of the call', async () => {
+  test('counts towards the deadline of the call', async () => {
     const pool = open({ callMs: 1500 });
     const lease = await pool.acquire();
     const waiting = pool.acquire();
@@ -185,7 +185,7 @@ describe('a session', () => {
   const setting = (lease: PostgresLease, name: string) =>
     ask(lease, `select current_setting('${name}') as value`);
 
-  test('has its timeouts and commits durably, whatever the address and the server say', async () => {
+  test('has its timeouts and durable commits, whatever the address and the server set', async () => {
     await query(server.url(), 'alter role tollgate set synchronous_commit = off');
     const options =
       'options=-c%20statement_timeout%3D0%20-c%20work_mem%3D5MB%20-c%20synchronous_commit%3Doff';
@@ -201,7 +201,7 @@ describe('a session', () => {
     await query(server.url(), 'alter role tollgate reset synchronous_commit');
   });
 
-  test('gives ids as numbers, and refuses those that are none', async () => {
+  test('returns ids as numbers and rejects unsafe ones', async () => {
     const lease = await open().acquire();
     expect(await ask(lease, 'select 9007199254740991::bigint as value')).toBe(Number.MAX_SAFE_INTEGER);
     await expect(ask(lease, 'select 9007199254740993::bigint as value')).rejects.toThrow(/too large/);
@@ -210,7 +210,7 @@ describe('a session', () => {
 });
 
 describe('closing', () => {
-  test('lets who has a connection finish, refuses who comes, and leaves no connection', async () => {
+  test('lets owners of a connection finish, rejects new callers, and leaves no connection', async () => {
     const pool = open();
     const lease = await pool.acquire();
     const pid = await pidOf(lease);
@@ -222,7 +222,7 @@ describe('closing', () => {
     await until(async () => !(await isRunning(pid)), 'the end of the connection');
   });
 
-  test('does not wait for a server that says nothing', async () => {
+  test('does not wait for a silent server', async () => {
     const pool = open({ connections: 3, callMs: 1000 });
     const [first, second] = [await pool.acquire(), await pool.acquire()];
     first.release();

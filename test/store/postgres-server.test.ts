@@ -20,7 +20,7 @@ async function answers(url: string): Promise<boolean> {
   }
 }
 
-test.each(['running', 'paused'])('a server that is %s ends with a process that is killed', async (state) => {
+test.each(['running', 'paused'])('a server that is %s ends with a killed process', async (state) => {
   const child = startChild('start-postgres.ts', [state]);
   const url = await until(() => child.lines[0], 'the address', 120_000);
   expect(await answers(url)).toBe(state === 'running');
@@ -33,7 +33,7 @@ test.each(['running', 'paused'])('a server that is %s ends with a process that i
   await until(refused, 'the end of the server');
 });
 
-test('what was committed survives a stop and a start, and nothing is left after the end', async () => {
+test('commits survive a restart, and nothing is left afterwards', async () => {
   let folder = '';
   {
     await using server = await startPostgres({ fsync: 'on' });

@@ -48,7 +48,7 @@ const sessions = (url: string, condition: string) =>
      where application_name = 'tollgate' and datname = current_database() and ${condition}`,
   );
 
-test('a server with a certificate that is trusted is used, encrypted, and left without a connection', async () => {
+test('a server with a trusted certificate is used over TLS, and all its connections are closed', async () => {
   const url = await server.createDatabase();
   const store = await openStore({ kind: 'postgres', url: trusting(url, 'trusted.pem') });
   expect(await store.addKey(newKey(), newHolder(), null)).toMatchObject({ kind: 'added' });
@@ -58,13 +58,13 @@ test('a server with a certificate that is trusted is used, encrypted, and left w
   await until(async () => (await sessions(url, 'true')).length === 0, 'the end of the connections');
 });
 
-test('another certificate is refused', async () => {
+test('another certificate is rejected', async () => {
   const url = await server.createDatabase();
   const opening = openStore({ kind: 'postgres', url: trusting(url, 'other.pem') });
   await expect(opening).rejects.toThrow(/cannot open the store .*(self-signed|unable to verify)/);
 });
 
-test('a server that pauses keeps neither a call nor the end waiting', async () => {
+test('a paused server delays neither a call nor the close', async () => {
   const url = await server.createDatabase();
   const store = await openStore({ kind: 'postgres', url: trusting(url, 'trusted.pem') });
   await Promise.all([store.ping(), store.ping(), store.ping()]);

@@ -29,7 +29,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
   afterEach(() => store.close());
 
-  test('what was kept is found as it was, until it is removed', async () => {
+  test('a record is found unchanged until it is removed', async () => {
     const { responses } = store;
     expect(await responses.findResponse('resp_1')).toBeUndefined();
     await responses.addResponse(response({ charged: 2 ** 40 }));
@@ -38,14 +38,14 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await responses.findResponse('resp_1')).toBeUndefined();
   });
 
-  test('a second one of the same id takes nothing from the first', async () => {
+  test('a second record of an id does not change the first', async () => {
     const { responses } = store;
     await responses.addResponse(response());
     await responses.addResponse(response({ holderId: 'holder_2', upstream: 'other' }));
     expect(await responses.findResponse('resp_1')).toEqual(response());
   });
 
-  test('of many who settle one of them does, and none where nothing is left', async () => {
+  test('of many concurrent settlements exactly one succeeds, and none after it', async () => {
     const { responses } = store;
     await responses.addResponse(response({ charged: 0 }));
     const settled = await Promise.all(Array.from({ length: 8 }, () => responses.settleResponse('resp_1')));
@@ -54,7 +54,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await responses.settleResponse('no')).toBe(false);
   });
 
-  test('the oldest are forgotten first, so many at once as was said', async () => {
+  test('the oldest are deleted first, at most the given number', async () => {
     const { responses } = store;
     for (const day of [3, 1, 2, 4])
       await responses.addResponse(

@@ -149,7 +149,7 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
     return tables;
   }
 
-  test.each(Object.entries(refused))('refuses %s', async (_, statement) => {
+  test.each(Object.entries(refused))('rejects %s', async (_, statement) => {
     const before = await everything();
     await expect(shell.run(statement)).rejects.toThrow(
       /constraint|never|nothing leaves|begins|raises|exists|cannot store|cannot insert a non-DEFAULT/i,
@@ -157,7 +157,7 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
     expect(await everything()).toEqual(before);
   });
 
-  test('refuses to empty a table of keys or events for the reason that they are never deleted', async () => {
+  test('rejects truncating the tables of keys and events', async () => {
     for (const [name, statement] of Object.entries(refused)) {
       if (!/^(deletion of|truncation of|truncation by way)/.test(name) || /holder$|alone/.test(name))
         continue;
@@ -165,7 +165,7 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
     }
   });
 
-  test('allows what the store does: an insert and an end', async () => {
+  test('allows the store’s own insert and end', async () => {
     await shell.close();
     shell = await shellOf(await filled());
     await shell.run(copy(NEW));

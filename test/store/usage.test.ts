@@ -34,7 +34,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     (await report({ by: dimensions })).map(({ group, sums }) => [...group, sums.requests]);
 
   describe('a batch', () => {
-    test('is added to the rows that are there, in every column', async () => {
+    test('is added to existing rows, in every column', async () => {
       expect(await store.usage.addUsage(batch([row({ sums: distinct() })]))).toBe('written');
       expect(await store.usage.addUsage(batch([row({ sums: distinct(10) })]))).toBe('written');
       expect(await report()).toEqual([{ group: [], sums: distinct(11) }]);
@@ -53,7 +53,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       ]);
     });
 
-    test('that many send at once counts once', async () => {
+    test('sent by many at once counts once', async () => {
       const once = batch([row()]);
       const other = await openStore(address);
       const outcomes = await Promise.all(
@@ -64,7 +64,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await by()).toEqual([[1]]);
     });
 
-    test('that fails leaves nothing, and counts when it is sent again in order', async () => {
+    test('that fails leaves nothing, and counts when it is sent again', async () => {
       const id = 'the-batch';
       const bad = batch([row(), row({ model: 'x', sums: { requests: -1 } })], id);
       await expect(store.usage.addUsage(bad)).rejects.toMatchObject({ code: 'store_unavailable' });
@@ -72,7 +72,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await store.usage.addUsage(batch([row()], id))).toBe('written');
     });
 
-    test('of rows that many writers share is never lost and never waits for ever', async () => {
+    test('with rows of many writers is neither lost nor blocked', async () => {
       const models = Array.from({ length: 20 }, (_, index) => `model-${index}`);
       const other = await openStore(address);
       await Promise.all(
@@ -100,7 +100,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect((await by('model')).map(([model]) => model).sort()).toEqual([...names].sort());
     });
 
-    test('that would go beyond what a number holds stops there', async () => {
+    test('beyond the largest exact number is capped', async () => {
       await store.usage.addUsage(batch([row({ sums: { prompt: MAX - 5 } })]));
       await store.usage.addUsage(batch([row({ sums: { prompt: 10 } })]));
       await store.usage.addUsage(batch([row({ model: 'other', sums: { prompt: MAX, completion: MAX } })]));
@@ -114,7 +114,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  test('ids of batches are forgotten by their age, a bounded number at a time', async () => {
+  test('ids of batches are deleted by age, a bounded number at a time', async () => {
     const old = Array.from({ length: 5 }, () => ({ ...batch([row()]), at: '2030-01-01T00:00:00.000Z' }));
     const young = { ...batch([row()]), at: '2030-01-09T00:00:00.000Z' };
     for (const each of [...old, young]) await store.usage.addUsage(each);
@@ -162,7 +162,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       ]);
     });
 
-    test('begins at a day or at an hour, and is of one holder', async () => {
+    test('starts at a day or an hour, for one holder', async () => {
       const total = async (query: Partial<UsageQuery>) => (await report(query))[0]?.sums.requests;
       expect(await total({ from: '2030-01-01' })).toBe(5);
       expect(await total({ from: '2030-01-01T05' })).toBe(4);
@@ -171,13 +171,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await total({ holderId: `' or 1=1 --` })).toBe(0);
     });
 
-    test('has no more lines than were asked for, and zeros for nothing', async () => {
+    test('has at most the requested lines, and zeros without usage', async () => {
       expect(await report({ by: ['hour'], limit: 2 })).toHaveLength(2);
       expect(await report({ from: '2040' })).toEqual([{ group: [], sums: NOTHING }]);
       expect(await report({ from: '2040', by: ['model'] })).toEqual([]);
     });
 
-    test('of a tier is of the holders who are in it, and one that nobody knows is in none', async () => {
+    test('of a tier has the holders that are in it now, and no unknown holder', async () => {
       const holder = { ...newHolder('Pro'), id: 'holder-2' };
       if (holder.kind === 'new') await store.addKey(newKey(), holder, null);
       expect((await report({ tier: 'Pro' }))[0]?.sums.requests).toBe(1);
@@ -189,7 +189,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  test('the use of a holder is of the day and of the month in UTC', async () => {
+  test('the usage of a holder covers the day and the month in UTC', async () => {
     const sums = { prompt: 10, completion: 5, cached: 10, reasoning: 5 };
     const hours = ['2029-12-31T23', '2030-01-01T00', '2030-01-31T23', '2030-02-01T00', '2029-01-31T12'];
     await store.usage.addUsage(

@@ -19,7 +19,7 @@ interface Report {
   readonly ready?: boolean;
 }
 
-test('another process that holds the lock of the file: writes 503, not ready, degraded, and all well afterwards', async () => {
+test('while another process holds the lock of the file: writes 503, not ready, degraded, and ok afterwards', async () => {
   await using gateway = await startGateway();
   const write = async () => {
     const headers = { 'content-type': 'application/json' };
@@ -94,7 +94,7 @@ describe('the state', () => {
     return { own, state, check };
   };
 
-  test('is bad at once when a write fails for good, and good at once when one works', async () => {
+  test('is unwritable at once when a write certainly fails, and writable at once when one succeeds', async () => {
     const { own, state, check } = setting();
     expect(await check()).toBe(true);
     state.failed(new Error('disk full'), true);
@@ -104,7 +104,7 @@ describe('the state', () => {
     expect(own.writes).toBe(1);
   });
 
-  test('after a failure that may be of that write alone, the next check makes one', async () => {
+  test('after an uncertain failure the next check makes a write', async () => {
     const { own, state, check } = setting();
     await check();
     state.failed(new Error('a row is locked'), false);
@@ -112,7 +112,7 @@ describe('the state', () => {
     expect(own.writes).toBe(2);
   });
 
-  test('checks at the same time share one write', async () => {
+  test('concurrent checks share one write', async () => {
     const { own, check } = setting();
     expect(await Promise.all([check(), check(), check()])).toEqual([true, true, true]);
     expect(own.writes).toBe(1);

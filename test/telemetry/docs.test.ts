@@ -17,7 +17,7 @@ test.each([
     /'((?:http|url|network|tollgate|error|gen_ai|server)\.[a-z_.]+)'/g,
     15,
   ],
-])('what stands in %s', (file, pattern, least) => {
+])('the metrics in %s exist', (file, pattern, least) => {
   const names = [...new Set(Array.from(read(file).matchAll(pattern), ([, name]) => name ?? ''))];
   expect(names.length).toBeGreaterThanOrEqual(least);
   // `gen_ai.usage.input_tokens`, `.output_tokens`: what is said once is not repeated.

@@ -106,7 +106,7 @@ function missing(quoted: Iterable<RegExpMatchArray>, { selectors, left }: Named)
   return Array.from(quoted, ([, label]) => label ?? '').filter((label) => !have.includes(label));
 }
 
-describe('the reader of expressions finds what is wrong', () => {
+describe('the expression parser finds faults', () => {
   test.each([
     ['rate(tollgate_no_such_total[5m])', 'there is no tollgate_no_such_total'],
     ['gen_ai_client_token_usage', 'there is no gen_ai_client_token_usage'],
@@ -123,13 +123,13 @@ describe('the reader of expressions finds what is wrong', () => {
   });
 
   test.each(['sum(rate(x[5m])', 'x)', 'foo(x)', 'sum x', 'x{a}', '{a="b"}', 'x{a="b"'])(
-    'and does not read %s',
+    'and rejects %s',
     (expression) => {
       expect(() => readPromql(expression)).toThrow();
     },
   );
 
-  test('and takes what is right', () => {
+  test('and accepts valid expressions', () => {
     const right =
       'histogram_quantile(0.95, sum by (le, route) (rate(tollgate_request_duration_seconds_bucket{instance=~"$instance"}[$__rate_interval])))';
     expect(faultsOf(right)).toMatchObject({ faults: [], named: { left: ['route'] } });
@@ -146,14 +146,14 @@ describe('the dashboard', () => {
     ).toEqual([]);
   });
 
-  test('names series by labels that they have', () => {
+  test('names series by existing labels', () => {
     const wrong = targets.flatMap(({ title, expr, legendFormat }) =>
       missing(legendFormat.matchAll(/\{\{(\w+)\}\}/g), readPromql(expr)).map((label) => `${title}: ${label}`),
     );
     expect(wrong).toEqual([]);
   });
 
-  test('has every metric of ours', () => {
+  test('has every metric of the gateway', () => {
     const used = new Set(
       targets.flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric)),
     );
@@ -162,7 +162,7 @@ describe('the dashboard', () => {
     expect([...rows.keys()].filter((name) => !isUsed(name))).toEqual(LEFT_OUT);
   });
 
-  test('has variables that ask for what exists, and uses no other', () => {
+  test('has variables with valid queries, and uses no others', () => {
     const { list } = dashboard.templating;
     for (const { type, definition } of list) {
       if (type !== 'query') continue;
@@ -177,7 +177,7 @@ describe('the dashboard', () => {
     expect(new Set(targets.map(({ datasource }) => datasource.uid))).toEqual(new Set([`\${datasource}`]));
   });
 
-  test('has panels that say what they show, one beside the other', () => {
+  test('has panels with descriptions, without overlaps', () => {
     expect(dashboard.schemaVersion).toBeGreaterThanOrEqual(39);
     expect(new Set(dashboard.panels.map(({ id }) => id)).size).toBe(dashboard.panels.length);
     for (const { title, description = '' } of shown) expect(description.length, title).toBeGreaterThan(5);
@@ -202,7 +202,7 @@ describe('the alerts', () => {
     expect(new Set(alerts.map(({ alert }) => alert)).size).toBe(alerts.length);
   });
 
-  test('quote labels that their result has', () => {
+  test('use labels that their result has', () => {
     const wrong = alerts.flatMap(({ alert, expr, annotations }) =>
       missing(
         `${annotations.summary} ${annotations.description}`.matchAll(/\$labels\.(\w+)/g),
@@ -212,7 +212,7 @@ describe('the alerts', () => {
     expect(wrong).toEqual([]);
   });
 
-  test('are read by the Prometheus of the example, which scrapes what they ask for', () => {
+  test('are loaded by the Prometheus of the example, which scrapes their metrics', () => {
     const config = z
       .looseObject({
         rule_files: z.array(z.string()),

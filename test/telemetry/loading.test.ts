@@ -21,11 +21,11 @@ async function loadedWith(env: Record<string, string>): Promise<unknown> {
   return JSON.parse(stderr.trim());
 }
 
-test('without an endpoint nothing of it is loaded but the names that prom-client asks for', async () => {
+test('without an endpoint OpenTelemetry is not loaded, except for the API that prom-client imports', async () => {
   expect(await loadedWith({})).toEqual({ status: 200, packages: ['api'] });
 });
 
-test('with an endpoint it is', async () => {
+test('with an endpoint OpenTelemetry is loaded', async () => {
   const loaded = await loadedWith({
     OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await closedPort()}`,
     OTEL_EXPORTER_OTLP_TIMEOUT: '100',

@@ -23,7 +23,7 @@ class Reader extends Writable {
   }
 }
 
-test('lines come in order, in pieces, soon', async () => {
+test('lines are written in order, in batches, soon', async () => {
   const to = new Reader();
   const sink = new LogSink(streamOutput(to));
   sink.write('one\n');
@@ -35,7 +35,7 @@ test('lines come in order, in pieces, soon', async () => {
   sink.end();
 });
 
-test('lines beyond the bound are dropped and counted, and later ones come when there is room again', async () => {
+test('lines beyond the bound are dropped and counted, and later ones are written when there is room again', async () => {
   const to = new Reader();
   to.isBlocked = true;
   const sink = new LogSink(streamOutput(to), 20_000);
@@ -55,7 +55,7 @@ test('lines beyond the bound are dropped and counted, and later ones come when t
   sink.end();
 });
 
-test('a reader that has gone ends nothing: its lines are counted', async () => {
+test('a closed reader stops nothing: its lines are counted as dropped', async () => {
   const to = new Reader();
   const sink = new LogSink(streamOutput(to));
   sink.write('one\n');
@@ -67,7 +67,7 @@ test('a reader that has gone ends nothing: its lines are counted', async () => {
   sink.end();
 });
 
-test('what is left is written at the end', () => {
+test('buffered lines are written at exit', () => {
   const to = new Reader();
   const sink = new LogSink(streamOutput(to));
   sink.write('last\n');
@@ -75,7 +75,7 @@ test('what is left is written at the end', () => {
   expect(to.taken).toEqual(['last\n']);
 });
 
-test('a file gets every line, the last ones at the end of the process', async () => {
+test('a file gets every line, the last ones at exit', async () => {
   await using directory = await tempDir();
   const descriptor = openSync(directory.file('log'), 'a');
   const sink = new LogSink(fileOutput(descriptor));
@@ -87,7 +87,7 @@ test('a file gets every line, the last ones at the end of the process', async ()
   expect(readFileSync(directory.file('log'), 'utf8')).toBe(`${'x'.repeat(100_000)}\nlast\n`);
 });
 
-test.skipIf(!existsSync('/dev/full'))('a full disk costs lines, and waits for nothing', async () => {
+test.skipIf(!existsSync('/dev/full'))('a full disk drops lines and blocks nothing', async () => {
   const descriptor = openSync('/dev/full', 'w');
   const sink = new LogSink(fileOutput(descriptor));
   for (let line = 0; line < 3; line += 1) {

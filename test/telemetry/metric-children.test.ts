@@ -31,7 +31,7 @@ const observations = fc.array(
   { maxLength: 40 },
 );
 
-test('a histogram of cells reads as one of prom-client', async () => {
+test('a histogram with children exports like one of prom-client', async () => {
   await fc.assert(
     fc.asyncProperty(observations, async (all) => {
       const { ours, theirs, about } = metrics();
@@ -53,7 +53,7 @@ test('a histogram of cells reads as one of prom-client', async () => {
   );
 });
 
-test('a counter of cells reads as one of prom-client, and takes plain calls beside them', async () => {
+test('a counter with children exports like one of prom-client, also beside direct calls', async () => {
   await fc.assert(
     fc.asyncProperty(observations, async (all) => {
       const { ours, theirs, about } = metrics();
@@ -72,7 +72,7 @@ test('a counter of cells reads as one of prom-client, and takes plain calls besi
   );
 });
 
-test('a gauge of cells shows what was last set', async () => {
+test('a gauge with children exports the last value', async () => {
   const { ours, theirs, about } = metrics();
   const cells = new BoundGauge({ ...about, registers: [ours] });
   const plain = new Gauge({ ...about, registers: [theirs] });
@@ -83,7 +83,7 @@ test('a gauge of cells shows what was last set', async () => {
   }
 });
 
-test('what several processes counted can be put together', async () => {
+test('the metrics of several processes can be aggregated', async () => {
   const parts = [];
   for (const value of [0.05, 5]) {
     const { ours, about } = metrics();
@@ -103,7 +103,7 @@ test('what several processes counted can be put together', async () => {
   );
 });
 
-test('the same labels are the same cell, in whatever order they stand', () => {
+test('the same labels in any order have the same child', () => {
   const counter = new BoundCounter({ name: 'x', help: 'h', labelNames: ['a', 'b'], registers: [] });
   expect(counter.child({ a: '1', b: '2' })).toBe(counter.child({ b: '2', a: '1' }));
   expect(counter.child({ a: '1', b: '2' })).not.toBe(counter.child({ a: '2', b: '1' }));

@@ -106,7 +106,7 @@ describe('a request', () => {
     expect(await gateway.metric(`gen_ai_server_request_duration_seconds_count{${genAi('two')}}`)).toBe(1);
   });
 
-  test('that fails everywhere counts under the last upstream, with its error', async () => {
+  test('that fails at all targets counts under the last upstream, with its error', async () => {
     one.always(json(503, upstreamError('busy')));
     two.always(json(401, upstreamError('no')));
     const response = await gateway.chat(chatRequest());
@@ -117,7 +117,7 @@ describe('a request', () => {
     expect(await gateway.metric(`gen_ai_server_request_duration_seconds_count{${labels}}`)).toBe(1);
   });
 
-  test('is never labelled by what the client wrote', async () => {
+  test('is never labelled with client input', async () => {
     const words = ['any/first-invention', 'any/second-invention', 'unheard-of', 'also-unheard-of'];
     for (const model of words) await gateway.accessLine(await gateway.chat(chatRequest({ model })));
     expect(await outcomes('any/*', 'one', 'ok')).toBe(2);
@@ -135,7 +135,7 @@ describe('a request', () => {
     expect(await gateway.metrics()).not.toMatch(/invention|unheard/);
   });
 
-  test('that is refused before its model is read counts under none', async () => {
+  test('that is rejected before its model is read counts under none', async () => {
     await gateway.accessLine(await gateway.chat('{', { key: null }));
     await gateway.accessLine(await gateway.chat('{'));
     expect(await outcomes('none', 'none', 'missing_api_key')).toBe(1);
@@ -144,7 +144,7 @@ describe('a request', () => {
 });
 
 describe('tokens and times', () => {
-  test('of a stream that says its usage', async () => {
+  test('of a stream with reported usage', async () => {
     one.always(sse(defaultStream({ usage: true, tokens: { prompt: 7, completion: 11 } }), { pause: 5 }));
     await gateway.accessLine(await gateway.chat(chatRequest({ stream: true })));
     const own = genAi('one');
@@ -160,7 +160,7 @@ describe('tokens and times', () => {
     );
   });
 
-  test('are not guessed where the upstream says nothing, and there is no first token of a JSON answer', async () => {
+  test('are not estimated without a report, and a JSON answer has no first token', async () => {
     one.always(sse(defaultStream()));
     await gateway.accessLine(await gateway.chat(chatRequest({ stream: true })));
     one.always(json(200, completion()));
@@ -172,7 +172,7 @@ describe('tokens and times', () => {
     expect(await gateway.metric(`gen_ai_server_request_duration_seconds_count{${own}}`)).toBe(2);
   });
 
-  test('of a stream that breaks are an error, and no first token', async () => {
+  test('of a broken stream count as an error, without a first token', async () => {
     one.always([head(200, SSE_HEADERS), chunk(frame(contentChunk('half'))), reset()]);
     await gateway.accessLine(await gateway.chat(chatRequest({ stream: true })));
     const own = genAi('one');
@@ -185,7 +185,7 @@ describe('tokens and times', () => {
   });
 });
 
-test('what runs is said, and how long Argon2 takes', async () => {
+test('the running version and the duration of Argon2 are exported', async () => {
   await gateway.chat(chatRequest());
   const text = await gateway.metrics();
   expect(text).toMatch(/^tollgate_build_info\{version="[^"]+",node="v[^"]+"\} 1$/m);
@@ -196,7 +196,7 @@ test('what runs is said, and how long Argon2 takes', async () => {
 });
 
 describe('the breakers of a pattern', () => {
-  test('share a series, which shows the worst and goes with the last', () => {
+  test('share a series, which has the worst state and ends with the last model', () => {
     const shown = new Map<string, number>();
     const key = ({ upstream, model }: { upstream: string; model: string }) => `${upstream} ${model}`;
     const series = new BreakerSeries({
@@ -218,7 +218,7 @@ describe('the breakers of a pattern', () => {
 describe('the catalogue', () => {
   const { catalogue, registry } = createMetrics();
 
-  test('has every metric that is not prom-client’s own, once, in the form that Prometheus asks for', () => {
+  test('has every own metric once, named by the conventions of Prometheus', () => {
     const ours = registry
       .getMetricsAsArray()
       .map(({ name }) => name)
@@ -231,7 +231,7 @@ describe('the catalogue', () => {
     }
   });
 
-  test('is what docs/metrics.md says', async () => {
+  test('matches docs/metrics.md', async () => {
     const page = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
     expect(await fillMetrics(page)).toBe(page);
   });

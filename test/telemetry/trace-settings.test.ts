@@ -47,7 +47,7 @@ test.each([
   ['OTEL_EXPORTER_OTLP_HEADERS', 'secret'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'a=%zz,secret=1'],
   ['OTEL_RESOURCE_ATTRIBUTES', '=secret'],
-])('%s with the value %s causes one warning, which has its name and not its value', (name, value) => {
+])('%s with the value %s causes one warning, with its name and without its value', (name, value) => {
   const { warnings } = readTraceSettings({ ...ON, [name]: value });
   expect(warnings).toHaveLength(1);
   expect(warnings[0]).toContain(name);
@@ -69,7 +69,7 @@ describe('traceparent', () => {
     .record({ traceId: hex(32), spanId: hex(16), isSampled: fc.boolean() })
     .filter(({ traceId, spanId }) => !/^0+$/.test(traceId) && !/^0+$/.test(spanId));
 
-  test('is parsed as it was formatted, also in a later version with further fields', () => {
+  test('is parsed as formatted, also in a later version with further fields', () => {
     fc.assert(
       fc.property(parent, (each) => {
         const text = formatTraceParent(each);
@@ -79,7 +79,7 @@ describe('traceparent', () => {
     );
   });
 
-  test('is invalid with one character less, more, or not hexadecimal', () => {
+  test('is invalid with a missing, additional or non-hexadecimal character', () => {
     fc.assert(
       fc.property(parent, fc.nat(54), fc.constantFrom('g', 'A', ' ', 'é', '\u0000'), (each, at, wrong) => {
         const text = formatTraceParent(each);

@@ -72,7 +72,7 @@ function headerOf(request: RecordedRequest | undefined, name: string): string | 
 }
 
 describe('a request with a fallback', () => {
-  test('is one server span with a client span for each attempt, and the upstreams are told theirs', async () => {
+  test('is one server span with a client span per attempt, whose context each upstream gets', async () => {
     const { receiver, one, two, gateway } = await start();
     one.always(json(503, upstreamError('busy')));
     const response = await gateway.chat(body({ stream: true }), {
@@ -139,7 +139,7 @@ describe('a request with a fallback', () => {
     }
   });
 
-  test('has only names of the conventions and its own', async () => {
+  test('has only attributes of the conventions and its own', async () => {
     const { receiver, one, gateway } = await start();
     one.always(json(503, upstreamError('busy')));
     const trace = await traceOf(gateway, await gateway.chat(body({ stream: true })));
@@ -161,7 +161,7 @@ describe('the client’s trace', () => {
     ['in capitals', SAMPLED.toUpperCase()],
     ['empty', ''],
     ['no such thing', 'hello'],
-  ])('is ignored with its state where it is %s', async (_what, traceparent) => {
+  ])('is ignored with its state when it is %s', async (_what, traceparent) => {
     const { receiver, one, gateway } = await start();
     const headers = { traceparent, tracestate: 'vendor=1' };
     const response = await gateway.chat(body(), { headers });
@@ -174,7 +174,7 @@ describe('the client’s trace', () => {
     expect(headerOf(one.requests[0], 'tracestate')).toBeUndefined();
   });
 
-  test('is passed on as it came where nothing is traced', async () => {
+  test('is forwarded unchanged without tracing', async () => {
     const { one, gateway, receiver } = await start({ OTEL_SDK_DISABLED: 'true' });
     const response = await gateway.chat(body(), {
       headers: { traceparent: SAMPLED, tracestate: 'vendor=1' },
@@ -185,7 +185,7 @@ describe('the client’s trace', () => {
     expect(receiver.requests).toEqual([]);
   });
 
-  test('that is not sampled stays so, here and at the upstream', async () => {
+  test('that is not sampled stays unsampled, here and at the upstream', async () => {
     const { receiver, one, gateway } = await start();
     await gateway.chat(body(), { headers: { traceparent: `00-${TRACE}-${PARENT}-00` } });
     const told = headerOf(one.requests[0], 'traceparent');
@@ -197,7 +197,7 @@ describe('the client’s trace', () => {
   });
 });
 
-test('an answer that breaks is an error on both spans, and a client that leaves is none', async () => {
+test('a broken answer is an error on both spans, and a client that disconnects is none', async () => {
   const { receiver, one, gateway } = await start();
   one.next([head(200, SSE_HEADERS), chunk(frame(contentChunk('half'))), reset()]);
   const trace = await traceOf(gateway, await gateway.chat(body({ stream: true })));
@@ -217,7 +217,7 @@ test('an answer that breaks is an error on both spans, and a client that leaves 
   }
 });
 
-test('of two attempts at the same time the slower one is ended, and that is no error', async () => {
+test('of two concurrent attempts the slower one ends without an error', async () => {
   const targets = ['one', 'two'].map((upstream, index) => ({ upstream, model: 'm', priority: index + 1 }));
   const models = { 'test-model': { targets, hedge: { after: '10ms' } } };
   const { receiver, one, gateway } = await start({}, { config: { models } });
@@ -236,7 +236,7 @@ test('of two attempts at the same time the slower one is ended, and that is no e
   expect(new Set(of(spans, CLIENT).map((span) => span.parentId)).size).toBe(1);
 });
 
-test('a refusal is a server span alone, without an error, and without the words of the client', async () => {
+test('a rejection is a server span alone, without an error and without client input', async () => {
   const { receiver, gateway } = await start();
   const response = await gateway.chat(body(), { key: null });
   expect(response.status).toBe(401);
@@ -254,7 +254,7 @@ test('a refusal is a server span alone, without an error, and without the words 
   expect(receiver.bytes.includes('secret-in-a')).toBe(false);
 });
 
-test('nothing secret is exported', async () => {
+test('no secret is exported', async () => {
   const models = { 'any/*': { targets: [{ upstream: 'one', model: '*' }] } };
   const { receiver, one, gateway } = await start({}, { config: { models } });
   const key = await gateway.key();
@@ -268,7 +268,7 @@ test('nothing secret is exported', async () => {
 });
 
 describe('settings', () => {
-  test('name the service, its attributes, the receiver’s path and its credential', async () => {
+  test('set the service name, its attributes, the path and the credential of the collector', async () => {
     const receiver = keep(await OtlpReceiver.start());
     const { gateway } = await start({
       OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${receiver.url}/own/path`,
@@ -286,7 +286,7 @@ describe('settings', () => {
     expect(gateway.output).not.toContain('a b');
   });
 
-  test('sample none, and the client’s own decision counts where they say so', async () => {
+  test('sample none, and follow the client’s decision when parent-based', async () => {
     const { receiver, gateway } = await start({ OTEL_TRACES_SAMPLER: 'parentbased_always_off' });
     await gateway.chat(body());
     await gateway.chat(body(), { headers: { traceparent: SAMPLED } });
@@ -294,7 +294,7 @@ describe('settings', () => {
     expect(new Set(receiver.spans.map((span) => span.traceId))).toEqual(new Set([TRACE]));
   });
 
-  test('that are invalid cause warnings, and the gateway serves', async () => {
+  test('that are invalid cause warnings, and the gateway starts', async () => {
     const { gateway } = await start({ OTEL_EXPORTER_OTLP_ENDPOINT: 'nowhere', OTEL_TRACES_SAMPLER: 'some' });
     expect((await gateway.chat(body())).status).toBe(200);
     expect(gateway.logs.map((line) => line['msg'])).toContain(
@@ -304,7 +304,7 @@ describe('settings', () => {
 });
 
 describe('an unavailable collector', () => {
-  test('costs spans, which are counted and logged once, and fails no request', async () => {
+  test('loses spans, which are counted and logged once, and fails no request', async () => {
     const { gateway } = await start({
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await closedPort()}`,
       OTEL_EXPORTER_OTLP_TIMEOUT: '200',
@@ -350,7 +350,7 @@ test('a silent collector does not keep a process from exiting', async () => {
   expect(receiver.requests).toHaveLength(1);
 });
 
-test('what waits is sent when the gateway ends', async () => {
+test('queued spans are exported at shutdown', async () => {
   const { receiver, gateway } = await start({ OTEL_BSP_SCHEDULE_DELAY: '600000' });
   await gateway.chat(body(), { headers: { traceparent: SAMPLED } });
   expect(receiver.spans).toEqual([]);
