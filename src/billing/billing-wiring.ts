@@ -85,7 +85,7 @@ export class Billing {
     const providers = new Providers(options);
     this.#providers = providers;
     const provider = () => providers.of(config().billing);
-    const parts = { ...options, provider };
+    const parts = { ...options, provider, now: Date.now };
     const reconciliation = new PaymentReconciliation({ ...parts, config: () => config().billing });
     const claims = new Claims(parts);
     const checkout = new Checkout({ ...parts, claims });

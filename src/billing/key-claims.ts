@@ -20,8 +20,7 @@ const REJECTIONS = {
 } as const satisfies Record<ClaimRejection, string>;
 
 export class Claims {
-  readonly #parts: Pick<BillingParts, 'store' | 'issuer'>;
-  readonly #now: () => number;
+  readonly #parts: Pick<BillingParts, 'store' | 'issuer' | 'now'>;
   /** By order: a form that is submitted twice is one claim, and both answers have the same key. */
   readonly #claimed = singleFlight((id: string, isAllowed: (order: Order) => boolean) =>
     this.#claim(id, isAllowed),
@@ -29,7 +28,6 @@ export class Claims {
 
   constructor(parts: Pick<BillingParts, 'store' | 'issuer' | 'now'>) {
     this.#parts = parts;
-    this.#now = parts.now ?? Date.now;
   }
 
   /**
@@ -74,7 +72,7 @@ export class Claims {
   }
 
   #since(): string {
-    return new Date(this.#now() - CLAIM_AGAIN_MS).toISOString();
+    return new Date(this.#parts.now() - CLAIM_AGAIN_MS).toISOString();
   }
 }
 

@@ -23,7 +23,6 @@ interface SweepOptions extends Pick<BillingParts, 'store' | 'provider' | 'logger
 
 export class Sweep {
   readonly #parts: SweepOptions;
-  readonly #now: () => number;
   readonly #owner = randomUUID();
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
@@ -31,7 +30,6 @@ export class Sweep {
 
   constructor(parts: SweepOptions) {
     this.#parts = parts;
-    this.#now = parts.now ?? Date.now;
   }
 
   start(): void {
@@ -50,7 +48,7 @@ export class Sweep {
     const { store, logger, metrics, provider } = this.#parts;
     if (provider() === undefined) return false;
     try {
-      const now = this.#now();
+      const now = this.#parts.now();
       const at = new Date(now).toISOString();
       const until = new Date(now + LEASE_MS).toISOString();
       if (!(await store.takeTask('billing sweep', this.#owner, at, until))) {
@@ -87,7 +85,7 @@ export class Sweep {
     } catch (error) {
       metrics.billing.sweeps.inc({ outcome: 'failed' });
       logger.warn({ order: order.id, err: error }, 'failed to check an order');
-      const [at, dueAt] = [0, RETRY_MS].map((later) => new Date(this.#now() + later).toISOString());
+      const [at, dueAt] = [0, RETRY_MS].map((later) => new Date(this.#parts.now() + later).toISOString());
       // A concurrent write has set the next check itself.
       await store
         .changeOrder(order.id, order.version, { dueAt: dueAt ?? null }, at ?? '')

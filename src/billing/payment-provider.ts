@@ -19,7 +19,7 @@ export interface BillingParts {
   readonly logger: Logger;
   readonly metrics: Pick<Metrics, 'billing'>;
   /** Milliseconds since 1970. */
-  readonly now?: () => number;
+  readonly now: () => number;
 }
 
 export interface SessionFacts {

@@ -31,14 +31,12 @@ interface Work {
 
 export class PaymentReconciliation {
   readonly #parts: PaymentReconciliationOptions;
-  readonly #now: () => number;
   /** Single-flight by order: calls that have not asked the provider yet. Callers join until then. */
   readonly #waiting = new Map<string, Work>();
   readonly #running = new Map<string, Promise<unknown>>();
 
   constructor(parts: PaymentReconciliationOptions) {
     this.#parts = parts;
-    this.#now = parts.now ?? Date.now;
   }
 
   /**
@@ -82,7 +80,7 @@ export class PaymentReconciliation {
       const { provider, config } = this.#responsible(before);
       if (before.isReplaced && !before.isCancelled) await provider.end(before);
       const facts = await provider.look(before, session);
-      const now = this.#now();
+      const now = this.#parts.now();
       const change = orderVerdict(before, facts, { now, grace: config.grace });
       const outcome = await store.settle({
         before,

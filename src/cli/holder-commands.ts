@@ -39,7 +39,7 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store, config) => {
     const key = await store.findKey(prefix);
-    if (key === undefined) return await noSuchKey({ name: 'keys' }, io);
+    if (key === undefined) throw noSuchKey();
     await using fleet = await openFleet(config);
     // Needs no secret, like a revocation: the replicas re-read the store.
     const needs = wanted.standing === undefined ? 'tier' : 'suspension';

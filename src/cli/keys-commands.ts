@@ -80,7 +80,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
         : prefix !== undefined
           ? await issuer.issueFor(prefix)
           : await issueForOrder(store, issuer, paid ?? '');
-    if (issued === undefined) return paid === undefined ? await noSuchKey(TEXT, io) : await noSuchOrder(io);
+    if (issued === undefined) throw noSuchKey();
     try {
       await write(io.stdout, `${issued.key.reveal()}\n`);
     } catch (error) {
@@ -96,14 +96,9 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
 }
 
 /** Claims the key of a paid order for a buyer who lost the browser's cookie. Support has verified the buyer. */
-async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Promise<IssuedKey | undefined> {
-  const order = await findOrder(store, name);
-  return order && new Claims({ store: store.billing, issuer }).claim(order.id, () => true);
-}
-
-async function noSuchOrder(io: CommandIo): Promise<number> {
-  await write(io.stderr, 'tollgate keys: no order with this name\n');
-  return 1;
+async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Promise<IssuedKey> {
+  const { id } = await findOrder(store, name);
+  return new Claims({ store: store.billing, issuer, now: Date.now }).claim(id, () => true);
 }
 
 async function list(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -129,7 +124,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store) => {
     const key = await store.findKey(prefix);
-    if (key === undefined) return await noSuchKey(TEXT, io);
+    if (key === undefined) throw noSuchKey();
     const events = await store.historyOf(prefix);
     const orders = await store.billing.ordersOf(key.holderId);
     if (given.flag('json')) {
@@ -159,7 +154,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
     // Needs no secret: revocation must work even when the secret is lost.
     const announcer = fleet?.confirmingAnnouncer();
     const outcome = await revokeKey({ store, announcer }, prefix, given.text('reason'));
-    if (outcome.kind === 'unknown') return await noSuchKey(TEXT, io);
+    if (outcome.kind === 'unknown') throw noSuchKey();
     const { record } = outcome;
     const ended =
       outcome.kind === 'revoked'

@@ -36,9 +36,11 @@ export function runOrders(argv: readonly string[], io: CommandIo): Promise<numbe
   return runSubcommand(TEXT, COMMANDS, argv, io);
 }
 
-/** Finds an order by its name or that of its payment session. */
-export async function findOrder(store: Store, name: string): Promise<Order | undefined> {
-  return (await store.billing.findOrder({ id: name })) ?? (await store.billing.findOrder({ session: name }));
+/** Finds an order by its name or that of its payment session. @throws Error when there is none */
+export async function findOrder({ billing }: Store, name: string): Promise<Order> {
+  const order = (await billing.findOrder({ id: name })) ?? (await billing.findOrder({ session: name }));
+  if (order === undefined) throw new Error('no order with this name');
+  return order;
 }
 
 /** An order in one line, for people. */
@@ -141,10 +143,6 @@ async function onOrder(
   const given = readArguments<string>(argv, { config: 'text', json: 'flag', ...options }, ['ORDER']);
   return withStore(given, io, 'must exist', async (store, config) => {
     const order = await findOrder(store, given.operands[0] ?? '');
-    if (order === undefined) {
-      await write(io.stderr, 'tollgate orders: no order with this name\n');
-      return 1;
-    }
     await using fleet = await openFleet(config);
     const announcer = fleet?.confirmingAnnouncer();
     const metrics = createMetrics();
@@ -159,6 +157,7 @@ async function onOrder(
       config: () => config.dynamic.billing,
       logger: createLogger(undefined, 'silent'),
       metrics,
+      now: Date.now,
     });
     try {
       const result = await work({ order, store, config, provider, reconciliation, as: given.text('as') });

@@ -150,11 +150,8 @@ export async function readPrefix(text: string, io: CommandIo): Promise<Prefix> {
   return key.prefix;
 }
 
-/** @returns the exit code */
-export async function noSuchKey({ name }: Pick<CommandText, 'name'>, io: CommandIo): Promise<number> {
-  await write(io.stderr, `tollgate ${name}: no key with this prefix\n`);
-  return 1;
-}
+/** The error of a command for a key that does not exist. */
+export const noSuchKey = () => new Error('no key with this prefix');
 
 /** The error message for the operator, with its cause. */
 function reasonOf(error: unknown): string {

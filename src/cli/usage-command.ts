@@ -64,7 +64,6 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
   };
   return withStore(given, io, 'must exist', async (store) => {
     const table = await read(store, query, prefix, by, hourOf(now));
-    if (table === undefined) return await noSuchKey(TEXT, io);
     const format = given.flag('json') ? jsonOf : given.flag('csv') ? csvOf : tableOf;
     await write(io.stdout, format(table));
     if (table.lines.length === MAX_LINES) {
@@ -77,16 +76,15 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
   });
 }
 
-/** @returns undefined when the key does not exist */
 async function read(
   store: Store,
   query: UsageQuery,
   prefix: Prefix | undefined,
   by: string,
   to: string,
-): Promise<UsageTable | undefined> {
+): Promise<UsageTable> {
   const holderId = prefix === undefined ? undefined : (await store.findKey(prefix))?.holderId;
-  if (prefix !== undefined && holderId === undefined) return undefined;
+  if (prefix !== undefined && holderId === undefined) throw noSuchKey();
   const filtered = { ...query, ...(holderId !== undefined && { holderId }) };
   const lines = await store.usage.usageReport(filtered);
   const [total] = await store.usage.usageReport({ ...filtered, by: [], limit: 1 });

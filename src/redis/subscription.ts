@@ -18,8 +18,6 @@ export interface SubscriptionOptions {
   readonly onLost?: () => void;
   /** Called after the first subscription and after each outage: none is missed from now on; earlier ones may have been. */
   readonly onRestored?: () => void;
-  /** Called when a message is dropped because it is longer than `maxBytes`. */
-  readonly onOversize?: (channel: string) => void;
   readonly logger: Logger;
   /** Ping interval, in milliseconds. */
   readonly pingMs?: number;
@@ -33,7 +31,7 @@ export interface SubscriptionOptions {
   readonly firstRetryMs?: number;
   /** Maximum wait before a reconnect, in milliseconds. */
   readonly maxRetryMs?: number;
-  /** Maximum message size in bytes of UTF-8. */
+  /** Maximum message size in bytes of UTF-8; longer ones are dropped. */
   readonly maxBytes?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
@@ -193,9 +191,9 @@ export class Subscription {
   #receive(channel: string, text: string): void {
     // Ignore messages of a lost connection and those before `onRestored`.
     if (!this.#isLinked) return;
-    const { maxBytes, onOversize, onMessage } = this.#options;
-    const isTooLong = text.length > maxBytes || Buffer.byteLength(text) > maxBytes;
-    this.#call(() => (isTooLong ? onOversize?.(channel) : onMessage(channel, text)));
+    const { maxBytes, onMessage } = this.#options;
+    if (text.length > maxBytes || Buffer.byteLength(text) > maxBytes) return;
+    this.#call(() => onMessage(channel, text));
   }
 
   #call(listener: () => void): void {

@@ -44,7 +44,7 @@ export async function startClient(
 
 export interface RecordedSubscription extends AsyncDisposable {
   readonly subscription: Subscription;
-  /** `channel: text` of messages, `lost`, `restored` and `oversize: channel`, in order. */
+  /** `channel: text` of messages, `lost` and `restored`, in order. */
   readonly events: readonly string[];
   log(): string;
 }
@@ -63,7 +63,6 @@ export async function startSubscription(
     onMessage: (channel, text) => events.push(`${channel}: ${text}`),
     onLost: () => events.push('lost'),
     onRestored: () => events.push('restored'),
-    onOversize: (channel) => events.push(`oversize: ${channel}`),
     pingMs: 50,
     silenceMs: PATIENT,
     firstRetryMs: 5,

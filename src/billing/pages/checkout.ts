@@ -51,7 +51,6 @@ interface Holder {
 
 export class Checkout {
   readonly #parts: CheckoutOptions;
-  readonly #now: () => number;
   readonly #limit = new FailureLimit(
     () => ORDERS_PER_MINUTE,
     () => performance.now(),
@@ -66,7 +65,6 @@ export class Checkout {
 
   constructor(parts: CheckoutOptions) {
     this.#parts = parts;
-    this.#now = parts.now ?? Date.now;
   }
 
   /**
@@ -191,7 +189,7 @@ export class Checkout {
   /** Whether an earlier order of the form is still the requested one. */
   #isSame(order: Order, terms: OrderTerms): boolean {
     const isOver = order.state === 'void' || order.state === 'refused';
-    const age = this.#now() - Date.parse(order.createdAt);
+    const age = this.#parts.now() - Date.parse(order.createdAt);
     const limit = order.state === 'claimed' ? CLAIM_AGAIN_MS : SAME_ORDER_MS;
     const isOffered = order.price === terms.price && order.amount === terms.amount;
     return !isOver && age < limit && isOffered && order.provider === terms.provider;
@@ -207,7 +205,7 @@ export class Checkout {
   }
 
   async #open(order: Order, provider: PaymentProvider, root: string): Promise<string> {
-    const dueAt = new Date(this.#now() + FIRST_CHECK_MS).toISOString();
+    const dueAt = new Date(this.#parts.now() + FIRST_CHECK_MS).toISOString();
     let opened: Awaited<ReturnType<PaymentProvider['open']>>;
     try {
       opened = await provider.open(order, root);
@@ -249,7 +247,7 @@ export class Checkout {
   }
 
   #date(): Date {
-    return new Date(this.#now());
+    return new Date(this.#parts.now());
   }
 }
 

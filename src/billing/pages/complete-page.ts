@@ -38,12 +38,10 @@ export function sessionIn({ target }: Exchange): string {
 
 export class CompletePage {
   readonly #parts: CompletePageOptions;
-  readonly #now: () => number;
   readonly #checkedAt = new RecentMap<string, number>(REMEMBERED);
 
   constructor(parts: CompletePageOptions) {
     this.#parts = parts;
-    this.#now = parts.now ?? Date.now;
   }
 
   /**
@@ -63,7 +61,8 @@ export class CompletePage {
         answerJson(exchange, 200, { order: id, tier, state, standing }, { 'cache-control': 'no-store' });
         return;
       }
-      const isWaiting = order.state === 'pending' && this.#now() - Date.parse(order.createdAt) < RELOADS_MS;
+      const isWaiting =
+        order.state === 'pending' && this.#parts.now() - Date.parse(order.createdAt) < RELOADS_MS;
       const page = {
         title: titleOf(order),
         branding: config.branding,
@@ -122,7 +121,7 @@ ${this.#body(order, isOwn, config)}`,
   /** Refreshes an order that waits for its payment, because the event may arrive later or never. */
   async #fresh(order: Order): Promise<{ readonly order: Order; readonly isUnsure: boolean }> {
     if (order.state !== 'pending') return { order, isUnsure: false };
-    const now = this.#now();
+    const now = this.#parts.now();
     if (now - (this.#checkedAt.get(order.id) ?? 0) < CHECK_EVERY_MS) return { order, isUnsure: false };
     this.#checkedAt.set(order.id, now);
     try {

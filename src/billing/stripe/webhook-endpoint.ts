@@ -28,13 +28,11 @@ type Outcome = 'applied' | 'known' | 'foreign' | 'ignored';
 
 export class Webhooks {
   readonly #parts: WebhooksOptions;
-  readonly #now: () => number;
   #reading = 0;
   #applying = 0;
 
   constructor(parts: WebhooksOptions) {
     this.#parts = parts;
-    this.#now = parts.now ?? Date.now;
   }
 
   /**
@@ -65,7 +63,7 @@ export class Webhooks {
     this.#reading += 1;
     try {
       const body = await readBody(exchange, MAX_BODY, PACE);
-      return readStripeEvent(body, exchange.request.headers['stripe-signature'], secret, this.#now());
+      return readStripeEvent(body, exchange.request.headers['stripe-signature'], secret, this.#parts.now());
     } finally {
       this.#reading -= 1;
     }
@@ -83,7 +81,7 @@ export class Webhooks {
 
   async #apply(event: StripeEvent, provider: StripeProvider): Promise<Outcome> {
     const { store, reconciliation, logger } = this.#parts;
-    const now = this.#now();
+    const now = this.#parts.now();
     if (event.livemode !== provider.isLive) {
       logger.warn(
         { event: event.id, livemode: event.livemode },

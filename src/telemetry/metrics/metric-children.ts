@@ -82,20 +82,18 @@ function keyOf(labels: Labels<string>): string {
 
 /** A counter of prom-client with children. */
 export class BoundCounter<L extends string = string> extends Counter<L> {
-  readonly #children: Children<L, CounterChild>;
+  readonly #children = new Children<L, CounterChild>(() => new CounterChild());
 
   constructor(configuration: CounterConfiguration<L>) {
-    const children = new Children<L, CounterChild>(() => new CounterChild());
     super({
       ...configuration,
-      collect() {
-        for (const { labels, child } of children.all()) {
+      collect: () => {
+        for (const { labels, child } of this.#children.all()) {
           if (child.pending > 0) this.inc(labels, child.pending);
           child.pending = 0;
         }
       },
     });
-    this.#children = children;
   }
 
   /** Call it once per label set, not per request. */
@@ -106,18 +104,16 @@ export class BoundCounter<L extends string = string> extends Counter<L> {
 
 /** A gauge of prom-client with children. Do not use `set` for the labels of a child. */
 export class BoundGauge<L extends string = string> extends Gauge<L> {
-  readonly #children: Children<L, GaugeChild>;
+  readonly #children = new Children<L, GaugeChild>(() => new GaugeChild());
 
   constructor(configuration: GaugeConfiguration<L>) {
-    const children = new Children<L, GaugeChild>(() => new GaugeChild());
     super({
       ...configuration,
-      collect() {
-        for (const { labels, child } of children.all())
+      collect: () => {
+        for (const { labels, child } of this.#children.all())
           if (child.value !== undefined) this.set(labels, child.value);
       },
     });
-    this.#children = children;
   }
 
   child(labels: Labels<L>): GaugeChild {

@@ -41,8 +41,8 @@ type Env = Readonly<Record<string, string | undefined>>;
 const TIMEOUT_MS = 5_000;
 
 export function readTraceSettings(env: Env): TraceSettingsRead {
-  const warnings: string[] = [];
-  const reader = new Reader(env, (text) => warnings.push(text));
+  const reader = new Reader(env);
+  const { warnings } = reader;
   const endpoint = reader.endpoint();
   if (endpoint === undefined || reader.isDisabled()) return { settings: undefined, warnings };
   reader.checkProtocol();
@@ -68,12 +68,11 @@ export function readTraceSettings(env: Env): TraceSettingsRead {
 }
 
 class Reader {
+  readonly warnings: string[] = [];
   readonly #env: Env;
-  readonly #warn: (text: string) => void;
 
-  constructor(env: Env, warn: (text: string) => void) {
+  constructor(env: Env) {
     this.#env = env;
-    this.#warn = warn;
   }
 
   endpoint(): string | undefined {
@@ -84,7 +83,7 @@ class Reader {
     const url = URL.parse(own ?? `${base?.replace(/\/+$/, '')}/v1/traces`);
     if (url !== null && /^https?:$/.test(url.protocol)) return url.href;
     const name = own === undefined ? 'OTEL_EXPORTER_OTLP_ENDPOINT' : 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT';
-    this.#warn(`${name} is not an http or https URL; tracing is off`);
+    this.warnings.push(`${name} is not an http or https URL; tracing is off`);
     return undefined;
   }
 
@@ -92,7 +91,7 @@ class Reader {
     if (this.#text('OTEL_SDK_DISABLED')?.toLowerCase() === 'true') return true;
     const exporter = this.#text('OTEL_TRACES_EXPORTER');
     if (exporter === undefined || exporter === 'otlp') return false;
-    if (exporter !== 'none') this.#warn('OTEL_TRACES_EXPORTER must be otlp or none; tracing is off');
+    if (exporter !== 'none') this.warnings.push('OTEL_TRACES_EXPORTER must be otlp or none; tracing is off');
     return true;
   }
 
@@ -100,7 +99,7 @@ class Reader {
     const protocol =
       this.#text('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL') ?? this.#text('OTEL_EXPORTER_OTLP_PROTOCOL');
     if (protocol !== undefined && protocol !== 'http/protobuf')
-      this.#warn('OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf; using http/protobuf');
+      this.warnings.push('OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf; using http/protobuf');
   }
 
   sampler(): SamplerSettings {
@@ -109,13 +108,13 @@ class Reader {
     const root = isParentBased ? name.slice('parentbased_'.length) : name;
     if (root === 'always_on' || root === 'always_off') return { root, ratio: 1, isParentBased };
     if (root !== 'traceidratio') {
-      this.#warn('OTEL_TRACES_SAMPLER is unknown; using parentbased_always_on');
+      this.warnings.push('OTEL_TRACES_SAMPLER is unknown; using parentbased_always_on');
       return { root: 'always_on', ratio: 1, isParentBased: true };
     }
     const text = this.#text('OTEL_TRACES_SAMPLER_ARG') ?? '1';
     const ratio = Number(text);
     if (ratio >= 0 && ratio <= 1) return { root, ratio, isParentBased };
-    this.#warn('OTEL_TRACES_SAMPLER_ARG is not a number from 0 to 1; using 1');
+    this.warnings.push('OTEL_TRACES_SAMPLER_ARG is not a number from 0 to 1; using 1');
     return { root, ratio: 1, isParentBased };
   }
 
@@ -131,7 +130,7 @@ class Reader {
     const value = Number(text);
     // Timers overflow at 2^31 ms.
     if (Number.isInteger(value) && value > 0 && value < 2 ** 31) return value;
-    this.#warn(`${name} is not a positive whole number; using ${fallback}`);
+    this.warnings.push(`${name} is not a positive whole number; using ${fallback}`);
     return fallback;
   }
 
@@ -145,7 +144,7 @@ class Reader {
       const pair = at < 1 ? undefined : [decoded(part.slice(0, at)), decoded(part.slice(at + 1))];
       const [key, value] = pair ?? [];
       if (key === undefined || key === '' || value === undefined) {
-        this.#warn(`${name} is not of the form a=1,b=2; ignoring it`);
+        this.warnings.push(`${name} is not of the form a=1,b=2; ignoring it`);
         return {};
       }
       pairs.push([key, value]);
