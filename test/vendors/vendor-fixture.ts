@@ -99,6 +99,8 @@ export interface VendorFixture {
     readonly model?: readonly [name: string, upstreamModel: string];
     readonly sent: Readonly<Record<string, unknown>>;
     readonly received: Readonly<Record<string, unknown>>;
+    /** Headers of a client that reach the vendor. */
+    readonly headers?: Readonly<Record<string, string>>;
     /** Members that the recipe rejects, each by itself. */
     readonly refused?: Readonly<Record<string, unknown>>;
   };

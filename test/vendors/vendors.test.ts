@@ -60,10 +60,14 @@ describe.each(VENDORS)('$recipe', (vendor) => {
       upstream.always(whole);
       const at = upstream.requests.length;
       const [model, upstreamModel] = vendor.members.model ?? [vendor.model, vendor.upstreamModel];
-      await gateway.chat(request({ ...vendor.members.sent, model }));
+      const { headers = {} } = vendor.members;
+      const others = { 'x-title': 'App', 'api-key': 'key-of-the-client', cookie: 'a=b' };
+      await gateway.chat(request({ ...vendor.members.sent, model }), { headers: { ...others, ...headers } });
       const asked = await upstream.request(at);
       expect(asked.target).toBe(vendor.target);
       expect(asked.header('authorization')).toBe(CREDENTIAL);
+      for (const name of Object.keys({ ...others, ...headers }))
+        expect([name, asked.header(name)]).toEqual([name, headers[name]]);
       expect(asked.json()).toEqual(request({ ...vendor.members.received, model: upstreamModel }));
     });
 
