@@ -18,7 +18,7 @@ export { type AppOptions, VERSION } from './composition.ts';
 export interface App {
   /** The configuration in force; a reload changes its dynamic part. */
   readonly config: Config;
-  /** `http://host:port` of the public listener. */
+  /** `http://host:port` of the public listener; https with TLS. */
   readonly url: string;
   /** Empty in a worker. */
   readonly adminUrl: string;

@@ -168,6 +168,7 @@ async function openFront(
     writeStall: config.dynamic.stream.write_stall,
     keepAlive: fixed.listen.keep_alive,
     ...maxConnections(fixed, slot?.count ?? 1, logger),
+    ...(config.dynamic.certificate === undefined ? {} : { certificate: config.dynamic.certificate }),
     cors: new Cors(
       () => snapshot().config.cors?.origins ?? [],
       (header) => snapshot().routes.forwarded.includes(header),
@@ -260,6 +261,8 @@ function followConfiguration(
 ) {
   let url: string | undefined;
   const apply = ({ dynamic }: Config) => {
+    const { certificate } = dynamic;
+    if (certificate !== undefined) server.certificate = certificate;
     // An operator cannot name a port that the system chooses.
     const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
@@ -286,7 +289,7 @@ function followConfiguration(
       files.replace(contents);
       reloader.reload(bytes);
     },
-    /** @param address `http://host:port` of the public listener */
+    /** @param address URL of the public listener */
     start(address: string) {
       url = address;
       apply(config);
@@ -364,11 +367,11 @@ function mountRoutes(
   for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
 }
 
-/** @returns `http://host:port` of the public listener */
+/** @returns the URL of the public listener */
 async function listen({ config, slot }: CompositionOptions, { server }: Front): Promise<string> {
   const { host, port } = config.static.listen;
   const at = await server.listen(host, slot?.port ?? port);
-  return httpUrl(at.host, at.port);
+  return httpUrl(at.host, at.port, config.static.listen.tls);
 }
 
 /** This process's share of `listen.max_connections`. It warns when the limit on open files is too low for it. */

@@ -1,6 +1,7 @@
 // `tollgate explain`: the targets and limits of a request for a model, from the configuration, and the live state of the targets
 // from a running gateway. It sends nothing to upstreams and prints no credentials and no header or query values.
 import { hedgeText } from '../config/check/summary.ts';
+import { describeTimeouts } from '../config/check/timeouts.ts';
 import { loadConfig } from '../config/load-config.ts';
 import { describeBody } from '../config/schema/body-rules.ts';
 import {
@@ -11,7 +12,6 @@ import {
   type UpstreamConfig,
 } from '../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../config/schema/endpoint-names.ts';
-import { describeTimeouts } from '../config/schema/timeouts.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { nearest } from '../config/source/nearest.ts';
 import { GatewayError } from '../errors.ts';

@@ -138,7 +138,12 @@ export function parseConfig(
 
   const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...rest } = parsed.data;
   const { proxy: _proxy, tls: _tls, ...dynamic } = rest;
-  const bound = port?.ok ? { ...listen, port: port.value } : listen;
+  const { tls, ...address } = listen;
+  const bound = {
+    ...address,
+    ...(port?.ok ? { port: port.value } : {}),
+    ...(tls === undefined ? {} : { tls: true as const }),
+  };
   const meaning = {
     static: {
       listen: bound,
@@ -152,8 +157,9 @@ export function parseConfig(
     dynamic: {
       ...dynamic,
       ...resolveOutbound(parsed.data, env),
-      public_url: public_url ?? httpUrl(bound.host, bound.port),
+      public_url: public_url ?? httpUrl(bound.host, bound.port, bound.tls),
       tiers: tiers ?? Object.fromEntries(TIERS.map((tier) => [tier, {}])),
+      ...(tls === undefined ? {} : { certificate: tls }),
     },
   };
   return {

@@ -19,10 +19,14 @@ export function reloadableConfig(running: Config, next: Config): ReloadableConfi
   const pending = differences(running.static, next.static);
   if (pending.length === 0) return { config: next, pending };
   const fixed = running.static;
-  const urlOf = ({ listen }: StaticConfig) => httpUrl(listen.host, listen.port);
+  const urlOf = ({ listen }: StaticConfig) => httpUrl(listen.host, listen.port, listen.tls);
   // The default `public_url` follows the listener, which does not move.
   const public_url = next.dynamic.public_url === urlOf(next.static) ? urlOf(fixed) : next.dynamic.public_url;
-  const meaning = { static: fixed, dynamic: { ...next.dynamic, public_url } };
+  const { certificate: pair, ...others } = next.dynamic;
+  // A listener that stays with TLS, or without it, keeps its pair or has none.
+  const certificate = fixed.listen.tls === next.static.listen.tls ? pair : running.dynamic.certificate;
+  const dynamic = { ...others, public_url, ...(certificate === undefined ? {} : { certificate }) };
+  const meaning = { static: fixed, dynamic };
   return { config: { ...next, ...meaning, hash: hashOf(meaning) }, pending };
 }
 

@@ -4,13 +4,13 @@ import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { setImmediate as nextTick, setTimeout as setTimer } from 'node:timers/promises';
+import type { ServerCertificate } from '../config/schema/listener-schema.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Tracing } from '../telemetry/traces/tracer.ts';
-import { AcceptQueue } from './accept/accept-queue.ts';
-import { backlogLength } from './accept/backlog.ts';
-import { rejectLate } from './accept/late-connection.ts';
+import type { AcceptQueue } from './accept/accept-queue.ts';
+import { ConnectionIntake } from './accept/connection-intake.ts';
 import { PollPhase } from './accept/poll-phase.ts';
 import { boundAddress } from './client-address.ts';
 import { Connection, type ListenerState } from './connection.ts';
@@ -18,7 +18,6 @@ import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge, edgeRejectionFor } from './edge.ts';
 import { Exchange } from './exchange/exchange.ts';
 import { Exchanges } from './exchange/exchanges.ts';
-import { interceptConnections } from './exchange/node-internals.ts';
 import { answerError } from './exchange/response-writer.ts';
 import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
 import { createListener, type ListenerLimits, startListening } from './listener.ts';
@@ -36,6 +35,8 @@ export interface ServerOptions extends ListenerLimits {
   readonly metrics: Metrics;
   /** Default: no tracing. */
   readonly tracing?: Pick<Tracing, 'begin'>;
+  /** Serves HTTPS with this pair. Default: HTTP. */
+  readonly certificate?: ServerCertificate;
   /** Default: no page of another origin has access. */
   readonly cors?: Cors;
   /** Whether the event loop is so late that a client may have left before its request is read. Default: never. */
@@ -46,8 +47,6 @@ export interface ServerOptions extends ListenerLimits {
 const MAX_PIPELINED = 10_000;
 /** Time between stopping all exchanges and destroying the remaining sockets. */
 const CUT_MS = 1_000;
-/** Minimum interval between equal log lines about connections. */
-const LOG_EVERY_MS = 10_000;
 
 /** The client left or the socket failed: a response is impossible. */
 const GONE = new Set(['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ECONNABORTED']);
@@ -59,8 +58,7 @@ export class Server {
   readonly #cors: Cors;
   /** Paths that accept WebSocket handshakes. */
   readonly #upgradable = new Set<string>();
-  /** The kernel's queue of unaccepted connections. */
-  readonly acceptQueue: AcceptQueue;
+  readonly #intake: ConnectionIntake;
   readonly #isLate: () => boolean;
   readonly #connections = new Map<Socket, Connection>();
   readonly #shared: ListenerState = {
@@ -71,10 +69,10 @@ export class Server {
   readonly #active = new Exchanges();
   readonly #inFlightChild: { set(value: number): void };
   #draining = false;
-  #dropped = 0;
+  /** Nothing is accepted any more; a handshake may still end. */
+  #isClosing = false;
   /** Responses cut by a drain. */
   #cut = 0;
-  #droppedLoggedAt = Number.NEGATIVE_INFINITY;
   /** Aborted to end a drain early. */
   readonly #drainAbort = new AbortController();
 
@@ -89,11 +87,14 @@ export class Server {
     );
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
-    const length = () => backlogLength(server.address());
-    this.acceptQueue = new AcceptQueue({ length, open: () => this.#connections.size });
     this.#router = new Router((exchange, error) => this.#fail(exchange, error));
-    interceptConnections(server, (socket, read) => this.#accept(socket, read));
-    server.on('drop', () => this.#onDrop());
+    const { certificate, logger, metrics } = options;
+    this.#intake = new ConnectionIntake(server, {
+      ...{ certificate, logger, metrics },
+      open: () => this.#connections.size,
+      onOpen: (socket) => this.#open(socket),
+      onHandshakes: () => this.#countConnections(),
+    });
     server.on('timeout', (socket) => this.#connections.get(socket)?.onInactive(server.timeout));
     const enter = (request: IncomingMessage, response: ServerResponse) => this.#enter(request, response);
     server.on('request', enter);
@@ -144,6 +145,15 @@ export class Server {
     return boundAddress(this.#http);
   }
 
+  get acceptQueue(): AcceptQueue {
+    return this.#intake.queue;
+  }
+
+  /** The certificate and key of TLS handshakes from now on. @throws the system's error; then nothing has changed */
+  set certificate(pair: ServerCertificate) {
+    this.#intake.certificate = pair;
+  }
+
   /** Milliseconds that a response may wait for a client that does not read; applies to new connections and requests. */
   set writeStall(ms: number) {
     if (this.#http.timeout === ms) return;
@@ -175,7 +185,9 @@ export class Server {
     await setTimer(delay, undefined, { signal: this.#drainAbort.signal }).catch(() => undefined);
     if (this.#http.listening) {
       const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
+      this.#isClosing = true;
       for (const connection of this.#connections.values()) connection.finish();
+      setTimeout(() => this.#intake.close(), CUT_MS).unref();
       const deadline = setTimeout(() => this.endAll(), this.#drainAbort.signal.aborted ? 0 : timeout);
       await closed;
       clearTimeout(deadline);
@@ -193,6 +205,7 @@ export class Server {
     // Destroys what is still open: unread responses, silent clients.
     setTimeout(() => {
       for (const socket of this.#connections.keys()) socket.destroy();
+      this.#intake.close();
     }, CUT_MS).unref();
   }
 
@@ -201,22 +214,19 @@ export class Server {
     for (const exchange of this.#active) if (matches(exchange)) this.#stop(exchange, reason);
   }
 
-  #accept(socket: Socket, read: () => void): void {
-    const serve = () => {
-      this.#open(socket);
-      read();
-    };
-    if (this.acceptQueue.accept()) rejectLate(socket, serve, this.#options.metrics);
-    else serve();
-  }
-
   #open(socket: Socket): void {
-    this.#connections.set(socket, new Connection(socket, this.#shared));
-    this.#options.metrics.connections.set(this.#connections.size);
+    const connection = new Connection(socket, this.#shared);
+    this.#connections.set(socket, connection);
+    if (this.#isClosing) connection.finish();
+    this.#countConnections();
     socket.once('close', () => {
       this.#connections.delete(socket);
-      this.#options.metrics.connections.set(this.#connections.size);
+      this.#countConnections();
     });
+  }
+
+  #countConnections(): void {
+    this.#options.metrics.connections.set(this.#connections.size + this.#intake.handshakes);
   }
 
   #enter(request: IncomingMessage, response: ServerResponse): void {
@@ -381,19 +391,6 @@ export class Server {
     if (this.#connections.get(socket)?.reject(rejection) === true) {
       this.#options.metrics.recordUnread('malformed', rejection);
     }
-  }
-
-  #onDrop(): void {
-    this.#dropped += 1;
-    this.#options.metrics.connectionsDropped.inc();
-    const now = performance.now();
-    if (now - this.#droppedLoggedAt < LOG_EVERY_MS) return;
-    this.#droppedLoggedAt = now;
-    const limit = this.#http.maxConnections;
-    this.#options.logger.warn(
-      { dropped: this.#dropped, limit },
-      'rejecting connections: the limit of open connections is reached',
-    );
   }
 }
 

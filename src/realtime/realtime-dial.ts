@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { type Duplex, duplexPair } from 'node:stream';
-import type { Timeouts } from '../config/schema/timeouts.ts';
+import type { Timeouts } from '../config/check/timeouts.ts';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';

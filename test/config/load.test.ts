@@ -183,12 +183,13 @@ describe('a configuration', () => {
   });
 
   it('has types that match its meaning', () => {
-    expectTypeOf<StaticConfig['listen']>().toEqualTypeOf<{
+    expectTypeOf<StaticConfig['listen']>().branded.toEqualTypeOf<{
       host: string;
       port: number;
       trusted_proxies: string[];
       keep_alive: number;
       max_connections?: number;
+      readonly tls?: true;
     }>();
     expectTypeOf<StaticConfig['store']>().toEqualTypeOf<
       { readonly kind: 'sqlite'; readonly path: string } | { readonly kind: 'postgres'; readonly url: string }

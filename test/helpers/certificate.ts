@@ -1,11 +1,15 @@
-// Makes self-signed certificates for TLS tests, good ones and bad ones, so that no private key lies in the repository.
-import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+// Makes certificates for TLS tests, self-signed ones and chains, good ones and bad ones, so that no private key lies in the repository.
+import { createPrivateKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 
 export interface CertificateInput {
   /** Names it is good for: host names, or addresses. Default `localhost` and `127.0.0.1`. */
   readonly names?: readonly string[];
   readonly notBefore?: Date;
   readonly notAfter?: Date;
+  /** Its own name (CN). Default `tollgate test`. */
+  readonly subject?: string;
+  /** Who signs it. Default: itself. */
+  readonly issuer?: { readonly key: string; readonly subject: string };
 }
 
 const DAY = 86_400_000;
@@ -13,7 +17,10 @@ const DAY = 86_400_000;
 /** A key and a certificate for it in PEM. Give the certificate itself as the authority to trust it. */
 export function makeCertificate(input: CertificateInput = {}): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const der = certificate(privateKey, publicKey, {
+  const { subject = 'tollgate test', issuer } = input;
+  const der = certificate(issuer === undefined ? privateKey : createPrivateKey(issuer.key), publicKey, {
+    subject: nameOf(subject),
+    issuer: nameOf(issuer?.subject ?? subject),
     names: input.names ?? ['localhost', '127.0.0.1'],
     notBefore: input.notBefore ?? new Date(Date.now() - DAY),
     notAfter: input.notAfter ?? new Date(Date.now() + DAY),
@@ -27,9 +34,13 @@ export function makeCertificate(input: CertificateInput = {}): { key: string; ce
 
 // X.509 version 3 (RFC 5280, 4.1) in DER: each value is a tag, a length and its content.
 const ECDSA_SHA256 = seq(oid([0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02]));
-const NAME = seq(tlv(0x31, seq(oid([0x55, 0x04, 0x03]), tlv(0x0c, Buffer.from('tollgate test')))));
 
-function certificate(privateKey: KeyObject, publicKey: KeyObject, input: Required<CertificateInput>): Buffer {
+interface Contents extends Required<Pick<CertificateInput, 'names' | 'notBefore' | 'notAfter'>> {
+  readonly subject: Buffer;
+  readonly issuer: Buffer;
+}
+
+function certificate(signer: KeyObject, publicKey: KeyObject, input: Contents): Buffer {
   const altNames = seq(...input.names.map(generalName));
   const extensions = seq(
     seq(oid([0x55, 0x1d, 0x11]), tlv(0x04, altNames)),
@@ -40,14 +51,18 @@ function certificate(privateKey: KeyObject, publicKey: KeyObject, input: Require
     tlv(0xa0, tlv(0x02, Buffer.of(2))),
     tlv(0x02, Buffer.of(1)),
     ECDSA_SHA256,
-    NAME,
+    input.issuer,
     seq(time(input.notBefore), time(input.notAfter)),
-    NAME,
+    input.subject,
     publicKey.export({ type: 'spki', format: 'der' }),
     tlv(0xa3, extensions),
   );
-  const signature = sign('sha256', body, privateKey);
+  const signature = sign('sha256', body, signer);
   return seq(body, ECDSA_SHA256, tlv(0x03, Buffer.concat([Buffer.of(0), signature])));
+}
+
+function nameOf(commonName: string): Buffer {
+  return seq(tlv(0x31, seq(oid([0x55, 0x04, 0x03]), tlv(0x0c, Buffer.from(commonName)))));
 }
 
 function generalName(name: string): Buffer {

@@ -259,7 +259,7 @@ async function startProcess(configFile: string, env: Record<string, string>, log
   });
   if (ended()) throw new Error(`the gateway ended (${child.exitCode ?? child.signalCode}): ${log.text}`);
   return {
-    url: printed(/listening on (http:\S+)/),
+    url: printed(/listening on (https?:\S+)/),
     adminUrl: printed(/metrics and probes +(http:\/\/[^/]+)/),
     app: undefined,
     child,

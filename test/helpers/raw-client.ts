@@ -116,6 +116,11 @@ export class RawClient implements Disposable {
     return new RawClient(socket, options.keep ?? true);
   }
 
+  /** On a connection that the test has made itself. */
+  static over(socket: Socket): RawClient {
+    return new RawClient(socket, true);
+  }
+
   /** Exactly these bytes; resolves when the kernel has taken them. A socket that is gone makes it fail. */
   write(bytes: Bytes): Promise<void> {
     return new Promise((resolve, reject) => {

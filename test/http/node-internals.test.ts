@@ -75,7 +75,7 @@ test('nothing of a connection is parsed before it is handed to the parser', asyn
   });
   const waiting: (() => void)[] = [];
   interceptConnections(server, (socket, read) => {
-    socket.once('readable', () => waiting.push(read));
+    socket.once('readable', () => waiting.push(() => read(socket)));
   });
   const answer = exchange(server, GET, (text) => text.includes('served'));
   await until(() => waiting.length === 1, 'the bytes of the request');

@@ -39,9 +39,11 @@ export class Served implements AsyncDisposable {
   /** Exchanges that the handlers saw, in order. */
   readonly begun: Exchange[] = [];
   readonly #log: string[] = [];
+  readonly #scheme: 'http' | 'https';
   #port = 0;
 
   private constructor(options: ServedOptions) {
+    this.#scheme = options.certificate === undefined ? 'http' : 'https';
     const { pace, routes, limit = LIMIT, listen: _listen, ...own } = options;
     const sink = new Writable({
       write: (chunk: Buffer, _encoding, done) => {
@@ -79,7 +81,7 @@ export class Served implements AsyncDisposable {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${this.#port}`;
+    return `${this.#scheme}://127.0.0.1:${this.#port}`;
   }
 
   get port(): number {

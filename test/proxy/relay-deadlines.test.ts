@@ -1,6 +1,6 @@
 // Each deadline of an upstream by itself, with all the others far away.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Timeouts } from '../../src/config/schema/timeouts.ts';
+import type { Timeouts } from '../../src/config/check/timeouts.ts';
 import { AttemptDeadlines, type Phase } from '../../src/proxy/attempts/attempt-deadlines.ts';
 import { load, MINIMAL } from '../config/sample.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';

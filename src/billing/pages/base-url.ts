@@ -1,4 +1,5 @@
 // The URLs of the gateway that pages show.
+import { TLSSocket } from 'node:tls';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { isUnspecified } from '../../http/own-host.ts';
@@ -9,7 +10,7 @@ import { isUnspecified } from '../../http/own-host.ts';
 export function baseUrl(exchange: Exchange, { public_url }: DynamicConfig): string {
   const { host } = exchange.request.headers;
   const isNamed = !isUnspecified(new URL(public_url));
-  return `${isNamed || host === undefined ? public_url : `http://${host}`}/v1`;
+  return `${isNamed || host === undefined ? public_url : `${schemeOf(exchange)}://${host}`}/v1`;
 }
 
 /** The root of the gateway under the host of this request, for development on this machine. */
@@ -17,5 +18,9 @@ export function rootUrl(exchange: Exchange, { public_url }: DynamicConfig): stri
   const { host } = exchange.request.headers;
   return host === undefined
     ? public_url
-    : `http://${host}${new URL(public_url).pathname.replace(/\/+$/, '')}`;
+    : `${schemeOf(exchange)}://${host}${new URL(public_url).pathname.replace(/\/+$/, '')}`;
+}
+
+function schemeOf({ request }: Exchange): 'http' | 'https' {
+  return request.socket instanceof TLSSocket ? 'https' : 'http';
 }

@@ -99,6 +99,7 @@ function publicUrl(tree: YamlMapping, port: number | undefined): URL | undefined
       : httpUrl(
           nodeText(tree, 'listen', 'host') ?? DEFAULT_HOST,
           port ?? Number(nodeText(tree, 'listen', 'port') ?? '8080'),
+          isGiven(findNode(tree, ['listen', 'tls'])?.node),
         );
   return text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
 }

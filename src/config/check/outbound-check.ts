@@ -5,7 +5,7 @@ import {
   readCertificates,
   readPrivateKeyPem,
   tlsFault,
-} from '../schema/outbound-schema.ts';
+} from '../schema/pem.ts';
 import { proxyRules } from '../source/outbound-rules.ts';
 import {
   findNode,

@@ -18,6 +18,7 @@ import {
 } from '../source/yaml-tree.ts';
 import { checkAuth } from './auth-check.ts';
 import { checkBilling } from './billing-check.ts';
+import { checkListenerTls } from './listener-tls-check.ts';
 import { checkOutbound, checkTls } from './outbound-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
@@ -292,6 +293,7 @@ export function checkReferences(
   const warn: ReportFault = (at, path, message) => void warnings.push({ at, path, message });
 
   checkListeners(tree, port, fault);
+  checkListenerTls(tree, fault, warn);
   checkTrustedProxies(tree, warn);
   checkTimeouts(tree, warn);
   checkWorkers(tree, fault);

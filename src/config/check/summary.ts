@@ -15,11 +15,12 @@ import {
   type UpstreamConfig,
 } from '../schema/config-schema.ts';
 import { ENDPOINTS } from '../schema/endpoint-names.ts';
-import { certificatesIn } from '../schema/outbound-schema.ts';
+import type { ServerCertificate } from '../schema/listener-schema.ts';
+import { certificatesIn } from '../schema/pem.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
-import { describeTimeouts } from '../schema/timeouts.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 import { proxyFor } from '../source/outbound-rules.ts';
+import { describeTimeouts } from './timeouts.ts';
 
 /** A table of two columns: name and text. */
 function table(rows: readonly (readonly [string, string])[]): string[] {
@@ -30,6 +31,13 @@ function table(rows: readonly (readonly [string, string])[]): string[] {
 function hostOf(address: string): string {
   const { protocol, host } = new URL(address);
   return `${protocol}//${host}`;
+}
+
+/** The names of the certificate and its end. */
+function describeCertificate({ cert }: ServerCertificate): string {
+  const [leaf] = certificatesIn(cert);
+  const names = leaf?.subjectAltName?.replace(/\b(?:DNS|IP Address):/g, '') ?? leaf?.subject ?? '';
+  return ` with TLS for ${names} until ${leaf?.validToDate.toISOString().slice(0, 10)}`;
 }
 
 function describeRedis(url: string): string {
@@ -162,12 +170,12 @@ function describeWorkers(workers: StaticConfig['workers']): string {
  */
 export function describeConfig(config: Config): string {
   const { listen, admin, store, redis, secret, workers } = config.static;
-  const { upstreams, models, tiers, ...dynamic } = config.dynamic;
+  const { upstreams, models, tiers, certificate, ...dynamic } = config.dynamic;
   const address = ({ host, port }: { host: string; port: number }): string =>
     `${host.includes(':') ? `[${host}]` : host}:${port === 0 ? '(any free port)' : port}`;
   const proxies = listen.trusted_proxies.length === 0 ? '' : ` behind ${listen.trusted_proxies.join(', ')}`;
   const general: [string, string][] = [
-    ['listen', address(listen) + proxies],
+    ['listen', address(listen) + (certificate ? describeCertificate(certificate) : '') + proxies],
     ['admin', address(admin)],
     ['public_url', dynamic.public_url],
     ['store', `${STORE_NAMES[store.kind]}, ${'path' in store ? store.path : hostOf(store.url)}`],

@@ -145,7 +145,7 @@ export function isLoopbackAddress(address: string): boolean {
   return version !== 0 && LOOPBACK.check(bare, version === 6 ? 'ipv6' : 'ipv4');
 }
 
-/** `http://host:port`, with brackets where IPv6 needs them. */
-export function httpUrl(host: string, port: number): string {
-  return `http://${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+/** `http://host:port`, or https with TLS; with brackets where IPv6 needs them. */
+export function httpUrl(host: string, port: number, isTls = false): string {
+  return `${isTls ? 'https' : 'http'}://${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
 }

@@ -24,7 +24,7 @@ import {
   size,
   text,
 } from './field-kinds.ts';
-import { adminSection, listenSection } from './listener-schema.ts';
+import { adminSection, type ListenConfig, listenSection, type ServerCertificate } from './listener-schema.ts';
 import { type OutboundRules, proxy, tls } from './outbound-schema.ts';
 import { routingFields, target, tokenPrice } from './target-schema.ts';
 import { accepted, rejected } from './units.ts';
@@ -315,8 +315,9 @@ const dynamicConfig = z.strictObject(dynamicShape);
 /** The whole file. */
 export const fileSchema = section({ ...staticShape, ...dynamicShape });
 
+type Static = z.output<typeof staticConfig>;
 /** The part that needs a restart. */
-export type StaticConfig = z.output<typeof staticConfig>;
+export type StaticConfig = Omit<Static, 'listen'> & { readonly listen: ListenConfig };
 type Dynamic = z.output<typeof dynamicConfig>;
 /** The part that reloads. Durations in milliseconds, sizes in bytes. */
 export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers' | 'proxy' | 'tls' | 'upstreams'> & {
@@ -326,6 +327,8 @@ export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers' | 'proxy' | 'tl
   readonly upstreams: Record<string, UpstreamConfig>;
   /** For connections that belong to no upstream. Undefined: all are direct. */
   readonly outbound?: OutboundRules;
+  /** With `listen.tls`. */
+  readonly certificate?: ServerCertificate;
 };
 type ParsedUpstream = Dynamic['upstreams'][string];
 type HttpUpstream = Extract<ParsedUpstream, { kind: 'http' }>;

@@ -1,7 +1,8 @@
 // The fields of the public listener and the admin listener.
 import { z } from 'zod';
 import { readHost, readNetwork } from './addresses.ts';
-import { duration, integer, section, text } from './field-kinds.ts';
+import { duration, hiddenText, integer, section, text } from './field-kinds.ts';
+import { readCertificates, readPrivateKeyPem } from './pem.ts';
 import { accepted } from './units.ts';
 
 export const listenSection = section({
@@ -27,7 +28,25 @@ export const listenSection = section({
     .describe(
       'Maximum client connections at once, over all workers; more are refused. Default: half of the open file limit, at most 16384, for each worker.',
     ),
+  tls: section({
+    cert: hiddenText(readCertificates).describe(
+      'PEM of the certificate, with its intermediates after it; usually a reference to a file. A new pair of `cert` and `key` needs no restart.',
+    ),
+    key: hiddenText(readPrivateKeyPem).describe(
+      'PEM of the private key of the certificate, without a passphrase; usually a reference to a file.',
+    ),
+  })
+    .exactOptional()
+    .describe(
+      'Serves HTTPS (TLS 1.2 and 1.3, HTTP/1.1) instead of HTTP. Adding or removing it needs a restart.',
+    ),
 });
+
+type Listen = z.output<typeof listenSection>;
+/** The certificate of the public listener and its key, in PEM. They are in the dynamic part. */
+export type ServerCertificate = NonNullable<Listen['tls']>;
+/** `tls`: whether the listener serves HTTPS. */
+export type ListenConfig = Omit<Listen, 'tls'> & { readonly tls?: true };
 
 export const adminSection = section({
   host: text(readHost)

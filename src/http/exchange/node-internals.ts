@@ -10,19 +10,18 @@ export function allowHalfOpen(server: Server): void {
 }
 
 /**
- * Passes every new connection to `accept`, with a function that hands it to Node's HTTP parser. Node attaches its parser by a
- * listener of 'connection'.
+ * Passes every new connection to `accept`, with a function that hands a connection, the same or one on top of it, to Node's HTTP
+ * parser. Node attaches its parser by a listener of 'connection'.
  */
 export function interceptConnections(
   server: Server,
-  accept: (socket: Socket, read: () => void) => void,
+  accept: (socket: Socket, read: (socket: Socket) => void) => void,
 ): void {
   const listeners = server.listeners('connection');
-  server.removeAllListeners('connection').on('connection', (socket: Socket) =>
-    accept(socket, () => {
-      for (const listener of listeners) listener.call(server, socket);
-    }),
-  );
+  const read = (socket: Socket) => {
+    for (const listener of listeners) listener.call(server, socket);
+  };
+  server.removeAllListeners('connection').on('connection', (socket: Socket) => accept(socket, read));
 }
 
 /** A response for a request that Node emits with 'upgrade', for which it creates none. Nothing closes the connection after it. */

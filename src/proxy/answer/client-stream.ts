@@ -1,6 +1,7 @@
 // The client's side of a stream: holding bytes back until it opens, writing with backpressure, keep-alive comments, and the
 // two ways to end. stream-relay.ts decides what is written and when it opens.
 import type { Writable } from 'node:stream';
+import { TLSSocket } from 'node:tls';
 import type { GatewayError } from '../../errors.ts';
 import { frameChunksByHand } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
@@ -157,8 +158,9 @@ export class ClientStream {
     if (response.writableCorked > 0) response.uncork();
     const delay = setTimeout(() => {
       if (exchange.request.httpVersionMinor !== 0) socket.destroySoon();
-      // In HTTP/1.0 a close is a clean end, so only a reset signals the error.
-      else socket.write('', () => socket.resetAndDestroy());
+      // In HTTP/1.0 a close is a clean end, so only a reset signals the error; in TLS a close without its own end (RFC 8446, 6.1).
+      else
+        socket.write('', () => (socket instanceof TLSSocket ? socket.destroy() : socket.resetAndDestroy()));
     }, CUT_DELAY_MS);
     socket.once('close', () => clearTimeout(delay));
   }

@@ -1,6 +1,6 @@
 // The deadlines of one attempt: one for the current phase, one for the total, one for the target search. It reports expiry; the
 // attempt decides what follows.
-import type { Timeouts } from '../../config/schema/timeouts.ts';
+import type { Timeouts } from '../../config/check/timeouts.ts';
 
 /**
  * What an attempt waits for: a connection, progress of a long upload, response headers, the first output of a stream, the

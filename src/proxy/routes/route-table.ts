@@ -1,10 +1,10 @@
 // Model name → route: exact names first, then the longest pattern. Built once per configuration, without the state of
 // upstreams.
 
+import { type Timeouts, timeoutsOf } from '../../config/check/timeouts.ts';
 import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../../config/schema/endpoint-names.ts';
-import { type Timeouts, timeoutsOf } from '../../config/schema/timeouts.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';

@@ -7,7 +7,7 @@ import { limitMetrics, outboxMetrics, redisMetrics } from './limits-metrics.ts';
 import { MetricCatalogue } from './metric-catalogue.ts';
 import { modelMetrics } from './models-metrics.ts';
 import { configMetrics, overloadMetrics, processMetrics, workerMetrics } from './operation-metrics.ts';
-import { realtimeMetrics, trafficMetrics, uploadMetrics } from './traffic-metrics.ts';
+import { realtimeMetrics, tlsMetrics, trafficMetrics, uploadMetrics } from './traffic-metrics.ts';
 import { upstreamMetrics } from './upstreams-metrics.ts';
 
 export type Metrics = ReturnType<typeof createMetrics>;
@@ -19,6 +19,7 @@ export function createMetrics() {
     catalogue,
     registry: catalogue.registry,
     ...trafficMetrics(catalogue),
+    tls: tlsMetrics(catalogue),
     ...uploadMetrics(catalogue),
     ...modelMetrics(catalogue),
     ...upstreamMetrics(catalogue),

@@ -77,7 +77,7 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
         'Shows saturation. Growth without more traffic: responses take longer, or clients do not read them.',
     }),
     connections: catalogue.gauge('tollgate_connections', {
-      meaning: 'Open client connections on the public listener.',
+      meaning: 'Open client connections on the public listener, also those whose TLS handshake is running.',
       action:
         'Shows saturation. At the limit, connections are refused: add replicas, or find the client that opens so many.',
     }),
@@ -86,6 +86,27 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
       action: 'Any: clients cannot connect. Add replicas.',
     }),
   };
+}
+
+export function tlsMetrics(catalogue: MetricCatalogue) {
+  catalogue.area('TLS');
+  const expiry = catalogue.gauge('tollgate_tls_certificate_expiry_timestamp_seconds', {
+    across: 'min',
+    meaning:
+      'Unix time at which the certificate of the public listener expires. Absent without `listen.tls`.',
+    action: 'Less than a week ahead: renew the certificate; a new file is in force without a restart.',
+  });
+  const failures = catalogue.counter('tollgate_tls_handshake_failures_total', {
+    meaning:
+      'Connections to the public listener that ended before their TLS handshake was complete, by cause.',
+    labels: {
+      cause:
+        '`failed` (no common version or cipher, a client that does not trust the certificate, or one that left), `timeout`, `plain_http`',
+    },
+    action:
+      '`failed`: clients may not trust the certificate; the debug log has the reason. `plain_http`: a client has the wrong URL.',
+  });
+  return { expiry, failures };
 }
 
 export function uploadMetrics(catalogue: MetricCatalogue) {

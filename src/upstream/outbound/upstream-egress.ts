@@ -2,7 +2,7 @@
 // expiry of the client certificate.
 import type { Agent } from 'node:http';
 import type { UpstreamConfig } from '../../config/schema/config-schema.ts';
-import { certificatesIn, EXPIRY_MARGIN_MS } from '../../config/schema/outbound-schema.ts';
+import { certificatesIn, EXPIRY_MARGIN_MS } from '../../config/schema/pem.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { createEgress, type Egress } from './dialer.ts';
 import { createAgent, Outbound } from './outbound.ts';

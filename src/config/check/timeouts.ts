@@ -1,6 +1,6 @@
 // The effective deadlines of a target: those of its upstream, overridden by its model and the target itself.
-import type { ModelConfig, UpstreamConfig } from './config-schema.ts';
-import { formatDuration } from './units.ts';
+import type { ModelConfig, UpstreamConfig } from '../schema/config-schema.ts';
+import { formatDuration } from '../schema/units.ts';
 
 /** In milliseconds. Without `headers` or `first_token`, `total` bounds that wait. */
 export type Timeouts = UpstreamConfig['timeouts'];
