@@ -16,8 +16,10 @@ import { formatDuration } from '../config/schema/units.ts';
 import { nearest } from '../config/source/nearest.ts';
 import { GatewayError } from '../errors.ts';
 import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints/json-endpoints.ts';
-import { type Route, RouteTable, type Target } from '../proxy/routes/route-table.ts';
+import { keyOfCacheKey } from '../proxy/request/affinity-key.ts';
+import { type Route, RouteTable, type Target, targetName } from '../proxy/routes/route-table.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { rendezvousOrder } from '../upstream/load-balance.ts';
 import type { Transport } from '../upstream/transport.ts';
 import { Upstream } from '../upstream/upstream.ts';
 import { endpoint } from '../upstream/upstream-query.ts';
@@ -25,10 +27,11 @@ import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
 import { type CommandIo, runCommand } from './support-command.ts';
 
-const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
+const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--config FILE] [--json]
 
 Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the
 configuration, it also shows the live state of the targets. TIER is ${TIERS.join(', ')}.
+With balance: affinity, --cache-key shows the order of the targets for requests with this prompt_cache_key.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
@@ -45,7 +48,13 @@ const HIDDEN = '****';
  */
 export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = TIMEOUT_MS): Promise<number> {
   return runCommand({ name: 'explain', usage: EXPLAIN_USAGE }, argv, io, async () => {
-    const given = readArguments(argv, { model: 'text', tier: 'text', config: 'text', json: 'flag' });
+    const given = readArguments(argv, {
+      model: 'text',
+      tier: 'text',
+      'cache-key': 'text',
+      config: 'text',
+      json: 'flag',
+    });
     const model = given.text('model');
     if (model === undefined) throw new UsageError('--model is missing');
     const wanted = given.text('tier');
@@ -59,7 +68,8 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
       return 1;
     }
     const live = await fetchLiveState(config.static, timeoutMs);
-    const explanation = explain(config, model, tier, found, live);
+    const order = orderOf(found, given.text('cache-key'));
+    const explanation = { ...explain(config, model, tier, found, live), ...(order && { order }) };
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
@@ -117,6 +127,8 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     endpoints: offered(route.endpoints, tier && tiers[tier]?.endpoints),
     response_model: route.responseModel,
     balance: route.balance,
+    /** Null unless `balance` is `affinity`. */
+    session_header: route.sessionHeader ?? null,
     fallback_on: route.fallbackOn ?? [],
     /** Null without hedging. */
     hedge: route.hedge ?? null,
@@ -136,7 +148,25 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
   };
 }
 
-type Explanation = ReturnType<typeof explain>;
+type Explanation = ReturnType<typeof explain> & { readonly order?: readonly string[] };
+
+/** The targets of each priority in the order of a `prompt_cache_key`. @throws UsageError where the model has no such order */
+function orderOf(
+  { sessionHeader, targets }: Route,
+  cacheKey: string | undefined,
+): readonly string[] | undefined {
+  if (cacheKey === undefined) return undefined;
+  if (sessionHeader === undefined)
+    throw new UsageError('--cache-key is only for a model with `balance: affinity`');
+  const key = keyOfCacheKey(cacheKey);
+  return [...new Set(targets.map(({ priority }) => priority))].flatMap((priority) => {
+    const group = targets.filter((target) => target.priority === priority);
+    const named = group.map((target) => ({ name: targetName(target), weight: target.weight }));
+    return rendezvousOrder(named, key).map(
+      (index) => `${group[index]?.upstream.name}/${group[index]?.model}`,
+    );
+  });
+}
 
 /** The `models` entry that matches a name, and for a pattern what `*` matched. */
 function matchOf(model: string, name: string) {
@@ -266,6 +296,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
       `at most ${retry.attempts} for one request within ${formatDuration(retry.deadline)} (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
     ],
     ['balance', balanceText(explanation)],
+    ...lineOf('order', explanation.order?.join(', then ') ?? null),
     ...lineOf('fallback', fallback_on.length > 0 && `besides failures also on ${fallback_on.join(', ')}`),
     ...lineOf('hedge', hedge && `a second target after ${hedgeText(hedge)} without output`),
     ...lineOf('body', refuse.length > 0 && `refuses ${refuse.join(', ')}`),
@@ -299,7 +330,7 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
 
-function balanceText({ balance }: Explanation): string {
+function balanceText({ balance, session_header }: Explanation): string {
   switch (balance) {
     case 'weighted':
       return 'within a priority by weight';
@@ -307,6 +338,8 @@ function balanceText({ balance }: Explanation): string {
       return 'within a priority, of two drawn by weight the one with fewer requests in flight';
     case 'latency':
       return 'within a priority, of two drawn by weight the faster one';
+    case 'affinity':
+      return `within a priority, the target of the request's key (prompt_cache_key, ${session_header}, ids, or the beginning of the prompt) that has not more than its share of the load`;
   }
 }
 

@@ -17,12 +17,15 @@ import type { Failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
 import { Attempts } from './attempts/attempts.ts';
 import type { Resilience } from './attempts/resilience.ts';
+import type { Affinity } from './attempts/target-plan.ts';
 import type { Endpoint, RequestFacts } from './contracts/endpoint.ts';
 import type { RelayRequest } from './contracts/receiver.ts';
 import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
 import type { ObjectOwners } from './objects/object-owners.ts';
+import { routeToMaker } from './objects/sealed-content.ts';
 import { responseRegistrar, type StoredResponses } from './objects/stored-responses.ts';
+import { affinityKey } from './request/affinity-key.ts';
 import { LargeRequest } from './request/large-request.ts';
 import { checkMembers, withFoundMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
@@ -33,7 +36,7 @@ import {
   UsageReservation,
 } from './reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
-import type { Route } from './routes/route-table.ts';
+import { type Route, type Target, targetName } from './routes/route-table.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
@@ -126,7 +129,13 @@ export class Pipeline {
           ? guardObjects(this.#options, { endpoint, config, principal, route: resolved, body })
           : resolved;
       // Most bodies have no references: skip the promise.
-      const route = guarded instanceof Promise ? await guarded : guarded;
+      const allowed = guarded instanceof Promise ? await guarded : guarded;
+      const { objects } = this.#options;
+      const route =
+        keepsSeals(allowed, endpoint) && form === undefined
+          ? await routeToMaker(objects, principal.holderId, allowed, body)
+          : allowed;
+      if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
       const { estimate } = facts;
       const opening = UsageReservation.open(metering, { exchange, principal, route, limits, slot, estimate });
       // Most decisions are made in memory: skip the promise.
@@ -176,12 +185,34 @@ export class Pipeline {
       metrics,
       buffers,
       usageReads,
+      keepsSeals: keepsSeals(route, endpoint),
       meter: registrar?.meter ?? reservation.meter,
       register: registrar?.register,
     };
-    const result = await new Attempts({ request, route, body, scan, form, resilience }).run();
+    const affinity = affinityOf(admitted, metrics);
+    const result = await new Attempts({ request, route, body, scan, form, resilience, affinity }).run();
     if (result.kind === 'failed') answerFailure(exchange, result.failure);
   }
+}
+
+/** Whether the maker of encrypted contents matters, and is known to the gateway. */
+function keepsSeals({ sessionHeader }: Route, { namesObjects, createdIn }: Endpoint): boolean {
+  return sessionHeader !== undefined && namesObjects === true && createdIn !== undefined;
+}
+
+/** What decides about the target with `balance: affinity`; undefined with another, or without a key. */
+function affinityOf(
+  { exchange, principal, route, body, scan, form }: AdmittedRequest,
+  { affinity }: Metrics,
+): Affinity<Target> | undefined {
+  const { sessionHeader: header } = route;
+  if (header === undefined) return undefined;
+  const { headers } = exchange.request;
+  const members = form === undefined ? scan.members : undefined;
+  const key = affinityKey({ headers, header, holderId: principal.holderId, body, members });
+  return key === undefined
+    ? undefined
+    : { key, nameOf: targetName, onChoice: (result) => affinity.inc({ result }) };
 }
 
 /** Answers with the failure of the last attempt. @throws the error of a bug in the gateway: the server logs it with its stack */

@@ -1,11 +1,13 @@
-// Load balancing between targets of equal priority: by weight, load or latency. Priorities and breakers are not its concern.
+// Load balancing between targets of equal priority: by weight, load, latency or affinity. Priorities and breakers are not its concern.
+import { createHash } from 'node:crypto';
 
 /**
  * - `weighted`: random, in proportion to weight.
  * - `least_requests`: of two random targets, the one with fewer requests in flight per weight.
  * - `latency`: of two random targets, the one with the lower expected latency per weight.
+ * - `affinity`: by rendezvous hashing of a key; without one, as `least_requests`.
  */
-export type LoadBalance = 'weighted' | 'least_requests' | 'latency';
+export type LoadBalance = 'weighted' | 'least_requests' | 'latency' | 'affinity';
 
 /** The facts about a target that the choice uses. */
 export interface Candidate {
@@ -38,6 +40,52 @@ export function choose(
   const compare = balance === 'latency' ? compareLatency : compareLoad;
   // A tie goes to the first drawn, so that weights hold without any data.
   return compare(first, second) <= 0 ? one : two;
+}
+
+/** Of the fair share of the requests in flight. */
+const MAX_SHARE = 1.25;
+/** Requests in flight beyond that share: with few of them, chance alone exceeds it all the time. */
+const MARGIN = 2;
+
+/**
+ * Weighted rendezvous hashing: each target has a score for the key, -weight / ln(h) with h evenly from 0 to 1, so that it comes first
+ * for a share of the keys in proportion to its weight. All replicas agree, a target that leaves moves only its own keys, and one that
+ * returns gets them back.
+ * @returns indexes of the candidates with weight, best first
+ */
+export function rendezvousOrder(
+  candidates: readonly { readonly name: string; readonly weight: number }[],
+  key: string,
+): readonly number[] {
+  return candidates
+    .map(({ name, weight }, index) => ({ index, weight, score: -weight / Math.log(hash(`${name}\0${key}`)) }))
+    .filter(({ weight }) => weight > 0)
+    .sort((a, b) => b.score - a.score)
+    .map(({ index }) => index);
+}
+
+/** Even in (0, 1). */
+function hash(text: string): number {
+  const digest = createHash('sha256').update(text).digest();
+  return (digest.readUIntBE(0, 6) + 0.5) / 2 ** 48;
+}
+
+/**
+ * Bounded load: a target with more than 1.25 times its share of the requests in flight, and a few, is passed over.
+ * @param candidates in order of preference, all with weight
+ * @returns the index of the first with room for another request
+ */
+export function firstWithRoom(candidates: readonly Pick<Candidate, 'weight' | 'inFlight'>[]): number {
+  let all = 1;
+  let weights = 0;
+  for (const { inFlight, weight } of candidates) {
+    all += inFlight;
+    weights += weight;
+  }
+  const found = candidates.findIndex(
+    ({ inFlight, weight }) => inFlight + 1 <= (MAX_SHARE * all * weight) / weights + MARGIN,
+  );
+  return Math.max(0, found);
 }
 
 /** Negative if `a` has fewer requests in flight per weight. */

@@ -1,5 +1,6 @@
 // The objects that an upstream created with a response: the response, its items, the containers in which code ran, and the files in
 // those. stored-responses.ts and object-owners.ts record who owns them.
+import { createHash } from 'node:crypto';
 import { decodeString, JsonScanner } from './json.ts';
 
 export interface CreatedItem {
@@ -13,6 +14,8 @@ export interface CreatedObjects {
   readonly id?: string | undefined;
   readonly isStored: boolean;
   readonly items: readonly CreatedItem[];
+  /** Digests of encrypted contents, where the target that made them is recorded. Default: none. */
+  readonly seals?: readonly string[];
 }
 
 /** Maximum items per answer; no model creates more. */
@@ -20,6 +23,11 @@ export const MAX_ITEMS = 1_000;
 const MAX_TEXT_BYTES = 1_024;
 const QUOTE = 0x22;
 const LETTER_F = 0x66;
+const KEY = Buffer.from('"encrypted_content"');
+/** Of one text, the last ones. */
+const MAX_SEALS = 64;
+const COLON = 0x3a;
+const BACKSLASH = 0x5c;
 
 /** Types of items that contain all of their content: without the stored response, their id means nothing. */
 const WHOLE = new Set(['message', 'reasoning', 'function_call', 'custom_tool_call']);
@@ -106,4 +114,50 @@ function textAt(scanner: JsonScanner, bytes: Buffer): string | undefined {
 
 function add(into: CreatedItem[], id: string | undefined, isLasting: boolean): void {
   if (id !== undefined && id !== '' && into.length < MAX_ITEMS) into.push({ id, isLasting });
+}
+
+/**
+ * Digests of the encrypted contents in a JSON text, or in frames with JSON, the last first. Within a text of JSON its key cannot occur:
+ * quotes are escaped there.
+ */
+export function sealsIn(bytes: Buffer, max = MAX_SEALS): readonly string[] {
+  const seals = new Set<string>();
+  let at = bytes.lastIndexOf(KEY);
+  while (at !== -1 && seals.size < max) {
+    const content = stringAfter(bytes, at + KEY.length);
+    if (content !== undefined) seals.add(createHash('sha256').update(content).digest('base64url'));
+    at = at === 0 ? -1 : bytes.lastIndexOf(KEY, at - 1);
+  }
+  return [...seals];
+}
+
+/** The value behind a key, if it is a string that is not empty. */
+function stringAfter(bytes: Buffer, from: number): Buffer | string | undefined {
+  const colon = afterSpace(bytes, from);
+  if (bytes[colon] !== COLON) return undefined;
+  const start = afterSpace(bytes, colon + 1);
+  if (bytes[start] !== QUOTE) return undefined;
+  let end = bytes.indexOf(QUOTE, start + 1);
+  let isEscaped = false;
+  while (end !== -1 && isQuoted(bytes, end)) {
+    isEscaped = true;
+    end = bytes.indexOf(QUOTE, end + 1);
+  }
+  if (end <= start + 1) return undefined;
+  const content = bytes.subarray(start + 1, end);
+  // Some serializers escape a slash, which base64 has.
+  return isEscaped || content.includes(BACKSLASH) ? decodeString(bytes, { start, end: end + 1 }) : content;
+}
+
+/** Whether a quote has an odd number of backslashes in front. */
+function isQuoted(bytes: Buffer, quote: number): boolean {
+  let at = quote;
+  while (bytes[at - 1] === BACKSLASH) at -= 1;
+  return (quote - at) % 2 === 1;
+}
+
+function afterSpace(bytes: Buffer, start: number): number {
+  let at = start;
+  while (bytes[at] === 0x20 || (bytes[at] ?? 0) === 0x0a || bytes[at] === 0x0d || bytes[at] === 0x09) at += 1;
+  return at;
 }

@@ -204,6 +204,28 @@ describe('from the configuration alone', () => {
     expect(Reflect.get(Object(said), 'targets')).toHaveLength(models.length);
   });
 
+  test('shows the order of the targets for a cache key', async () => {
+    const targets =
+      '[{ upstream: openai, model: a }, { upstream: azure, model: b }, { upstream: openai, model: c, priority: 2 }]';
+    writeFileSync(
+      configFile,
+      YAML.replace('models:\n', `models:\n  sticky: { balance: affinity, targets: ${targets} }\n`),
+    );
+    const orders = new Set<unknown>();
+    for (let i = 0; i < 12; i += 1) {
+      const { said } = await asJson('--model', 'sticky', '--cache-key', `key ${i}`);
+      const order = Reflect.get(Object(said), 'order');
+      expect(order).toHaveLength(3);
+      expect(order.at(-1)).toBe('openai/c');
+      orders.add(String(order));
+    }
+    expect(orders.size).toBe(2);
+    const { out } = await explain(['--model', 'sticky', '--cache-key', 'k']);
+    expect(out).toMatch(/ order +(?:openai\/a, then azure\/b|azure\/b, then openai\/a), then openai\/c\n/);
+    expect(out).toContain('prompt_cache_key, x-session-id, ids');
+    expect((await explain(['--model', 'gpt-4o', '--cache-key', 'k'])).code).toBe(2);
+  });
+
   test('prints balance and hedge of a model', async () => {
     const { out } = await explain(['--model', 'gpt-4o-mini']);
     expect(out).toContain(

@@ -1,6 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Candidate, choose, type LoadBalance } from '../../src/upstream/load-balance.ts';
+import {
+  type Candidate,
+  choose,
+  firstWithRoom,
+  type LoadBalance,
+  rendezvousOrder,
+} from '../../src/upstream/load-balance.ts';
 
 /** A repeatable sequence from 0 to 1 (a linear congruential generator). */
 function chance(seed = 1): () => number {
@@ -26,7 +32,7 @@ function shares(candidates: readonly Candidate[], balance: LoadBalance, draws = 
   return counts.map((count) => count / draws);
 }
 
-const MODES: readonly LoadBalance[] = ['weighted', 'least_requests', 'latency'];
+const MODES: readonly LoadBalance[] = ['weighted', 'least_requests', 'latency', 'affinity'];
 
 describe.each(MODES)('%s', (balance) => {
   test('with nothing to compare, shares are as the weights', () => {
@@ -127,5 +133,89 @@ describe('latency', () => {
 
   test('of two unknown ones, the less busy', () => {
     expect(shares([candidate({ inFlight: 1 }), candidate()], 'latency')).toEqual([0, 1]);
+  });
+});
+
+describe('rendezvous hashing', () => {
+  const named = (weights: Readonly<Record<string, number>>) =>
+    Object.entries(weights).map(([name, weight]) => ({ name, weight }));
+  const namesFor = (key: string, targets: ReturnType<typeof named>) =>
+    rendezvousOrder(targets, key).map((index) => targets[index]?.name);
+  const KEYS = Array.from({ length: 6_000 }, (_, index) => `key ${index}`);
+
+  test('gives each target keys in proportion to its weight', () => {
+    const targets = named({ a: 1, b: 2, c: 5, none: 0 });
+    const counts = new Map<string | undefined, number>();
+    for (const key of KEYS) {
+      const [first] = namesFor(key, targets);
+      counts.set(first, (counts.get(first) ?? 0) + 1);
+    }
+    expect((counts.get('a') ?? 0) / KEYS.length).toBeCloseTo(1 / 8, 1);
+    expect((counts.get('c') ?? 0) / KEYS.length).toBeCloseTo(5 / 8, 1);
+    expect(counts.has('none')).toBe(false);
+  });
+
+  test('does not depend on the order of the targets, and a target that leaves moves only its keys', () => {
+    const weight = fc.double({ min: 0.01, max: 1e6, noNaN: true });
+    fc.assert(
+      fc.property(
+        fc.string(),
+        fc.dictionary(fc.string({ minLength: 1 }), weight, { minKeys: 2, maxKeys: 8 }),
+        (key, weights) => {
+          const targets = named(weights);
+          const order = namesFor(key, targets);
+          expect(namesFor(key, targets.toReversed())).toEqual(order);
+          const [gone] = order.slice(-1);
+          expect(
+            namesFor(
+              key,
+              targets.filter(({ name }) => name !== gone),
+            ),
+          ).toEqual(order.slice(0, -1));
+        },
+      ),
+    );
+  });
+
+  test('gives the order that it gave in earlier versions: replicas of two versions have to agree', () => {
+    expect(namesFor('key', named({ a: 1, b: 1, c: 1, d: 1 }))).toEqual(['c', 'a', 'b', 'd']);
+  });
+});
+
+describe('bounded load', () => {
+  test('passes over a target above 1.25 times its share and two requests, by weight', () => {
+    const loads = (...inFlight: number[]) => inFlight.map((each) => ({ weight: 1, inFlight: each }));
+    expect(firstWithRoom(loads(1, 0, 0, 0))).toBe(0);
+    expect(firstWithRoom(loads(2, 0, 0, 0))).toBe(1);
+    // 1.25 of (9 + 1) / 2, and 2: room for the eighth, not for the ninth.
+    expect(firstWithRoom(loads(7, 2))).toBe(0);
+    expect(firstWithRoom(loads(8, 1))).toBe(1);
+    expect(
+      firstWithRoom([
+        { weight: 3, inFlight: 40 },
+        { weight: 1, inFlight: 0 },
+      ]),
+    ).toBe(1);
+    expect(
+      firstWithRoom([
+        { weight: 3, inFlight: 30 },
+        { weight: 1, inFlight: 20 },
+      ]),
+    ).toBe(0);
+  });
+
+  test('always finds one with room, so that none gets more than its bound', () => {
+    const load = fc.record({
+      weight: fc.double({ min: 0.01, max: 100, noNaN: true }),
+      inFlight: fc.nat(1_000),
+    });
+    fc.assert(
+      fc.property(fc.array(load, { minLength: 1, maxLength: 10 }), (loads) => {
+        const { weight, inFlight } = loads[firstWithRoom(loads)] ?? { weight: 0, inFlight: 0 };
+        const all = loads.reduce((sum, each) => sum + each.inFlight, 1);
+        const weights = loads.reduce((sum, each) => sum + each.weight, 0);
+        expect(inFlight + 1).toBeLessThanOrEqual((1.25 * all * weight) / weights + 2 + 1e-6);
+      }),
+    );
   });
 });

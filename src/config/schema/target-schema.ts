@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { bodyRules } from './body-rules.ts';
 import { decimal, durationOr, integer, MAX_DURATION, section, text } from './field-kinds.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 import { forwardHeaders, ownTimeouts } from './upstream-schema.ts';
 
 /** Of a model or a target. */
@@ -49,14 +50,30 @@ export const FALLBACK_REASONS = [
 ] as const;
 export type FallbackReason = (typeof FALLBACK_REASONS)[number];
 
+/** Names of headers are compared in lower case. */
+function readHeaderName(value: string): ScalarResult<string> {
+  return /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$/.test(value)
+    ? accepted(value.toLowerCase())
+    : rejected('must be the name of a header');
+}
+
 /** Fields of a model: how its requests find a target. */
 export const routingFields = {
   balance: z
-    .enum(['weighted', 'least_requests', 'latency'])
+    .enum(['weighted', 'least_requests', 'latency', 'affinity'])
     .prefault('weighted')
     .describe(
-      'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one.',
+      'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one; `affinity` sends requests whose prompts begin alike to one target, which has them cached, unless it has more than its share of the load.',
     ),
+  affinity: section({
+    header: text(readHeaderName)
+      .prefault('x-session-id')
+      .describe(
+        'Request header that names a session, for requests without `prompt_cache_key`. It is forwarded only where `forward_headers` lists it.',
+      ),
+  })
+    .exactOptional()
+    .describe('How `balance: affinity` tells which requests belong together.'),
   fallback_on: z
     .array(z.enum(FALLBACK_REASONS))
     .prefault([])

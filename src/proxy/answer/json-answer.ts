@@ -15,6 +15,7 @@ import {
   shapeOf,
 } from '../../wire/answer-shape.ts';
 import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
+import { sealsIn } from '../../wire/created-objects.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
@@ -128,7 +129,8 @@ export class JsonAnswer implements Receiver {
       this.#source.used(usage, usage === null ? (requested.outputs ?? 0) : 0);
       const edits = (await requested.edits?.(body)) ?? [];
       const created = this.#source.created && endpoint.createdIn?.(body);
-      if (created !== undefined) await this.#source.created?.(created);
+      const seals = this.#request.keepsSeals === true ? sealsIn(body) : [];
+      if (created !== undefined) await this.#source.created?.({ ...created, seals });
       if (!this.#isOver) this.#answerWith(body, facts, edits);
     } catch (error) {
       if (error instanceof GatewayError && error.code === 'upstream_invalid_response')

@@ -6,6 +6,7 @@ import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
 import { isContentFilter, textOfBareError } from '../../wire/answer-shape.ts';
 import { readChunk } from '../../wire/chat-chunk.ts';
+import { sealsIn } from '../../wire/created-objects.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
@@ -24,6 +25,7 @@ const CLIENT_LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' 
 const LF = 0x0a;
 const CR = 0x0d;
 const NO_BYTES: Buffer = Buffer.alloc(0);
+const NO_SEALS: readonly string[] = [];
 
 export class StreamRelay implements Receiver {
   readonly #request: RelayRequest;
@@ -152,7 +154,10 @@ export class StreamRelay implements Receiver {
 
   /** Reads every frame of the batch. Unchanged frames are written in one piece. */
   #relay({ bytes, ends }: FrameBatch): void {
-    const { alias } = this.#request;
+    const { alias, keepsSeals = false } = this.#request;
+    const seals = keepsSeals ? sealsIn(bytes) : NO_SEALS;
+    // As with the created objects, the record is not awaited.
+    if (seals.length > 0) void this.#source.created?.({ isStored: true, items: [], seals });
     const hold = this.#hold;
     // Endpoints with their own frames mark what to hide in their reader.
     const hidesUsage = this.#request.hideUsage === true && this.#reader === undefined;

@@ -12,7 +12,13 @@ import { Attempt } from './attempt.ts';
 import { mergeFailures, Race } from './hedge.ts';
 import { Refusals } from './refusals.ts';
 import type { Resilience } from './resilience.ts';
-import { type Exhausted, type PlannedTarget, rejectedAttempt, TargetPlan } from './target-plan.ts';
+import {
+  type Affinity,
+  type Exhausted,
+  type PlannedTarget,
+  rejectedAttempt,
+  TargetPlan,
+} from './target-plan.ts';
 
 /** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
 const MAX_WAIT_MS = 2000;
@@ -27,6 +33,8 @@ interface AttemptsOptions {
   /** A form; replaces both. */
   readonly form?: FormBody | undefined;
   readonly resilience: Resilience;
+  /** Of the request, for `balance: affinity`. */
+  readonly affinity?: Affinity<Target> | undefined;
 }
 
 type Reason = 'fallback' | 'retry' | 'resend' | 'token' | 'hedge';
@@ -66,8 +74,9 @@ export class Attempts {
     this.#plan = new TargetPlan<Target>({
       targets: route.targets,
       balance: route.balance,
+      affinity: options.affinity,
       statusOf: resilience.statusOf,
-      isHealthy,
+      isHealthy: ({ upstream }) => upstream.isHealthy,
       now: resilience.now,
       random: resilience.random,
     });
@@ -384,10 +393,6 @@ export class Attempts {
   #countExtra({ upstream }: Target, reason: Reason): void {
     this.#options.request.metrics.extraAttempts.inc({ upstream: upstream.name, reason });
   }
-}
-
-function isHealthy({ upstream }: Target): boolean {
-  return upstream.isHealthy;
 }
 
 function isBusy(result: AttemptEnd): boolean {

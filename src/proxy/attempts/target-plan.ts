@@ -4,7 +4,7 @@
 import { GatewayError } from '../../errors.ts';
 import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
 import { type Failure, failure } from '../../upstream/error-outcome.ts';
-import { choose, type LoadBalance } from '../../upstream/load-balance.ts';
+import { choose, firstWithRoom, type LoadBalance, rendezvousOrder } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';
 
 /** What a plan needs from a target. */
@@ -22,10 +22,28 @@ export interface TargetStatus {
   readonly entry?: string;
 }
 
+/**
+ * - `sticky`: the target of the key.
+ * - `overflow`: another one, because that has more than its share of the load.
+ * - `moved`: another one, because that is not available.
+ */
+export type AffinityResult = 'sticky' | 'overflow' | 'moved';
+
+/** What requests with the same key have in common, for `balance: affinity`. */
+export interface Affinity<T> {
+  readonly key: string;
+  /** The same on all replicas. */
+  readonly nameOf: (target: T) => string;
+  /** Called for the first target of the request. */
+  readonly onChoice: (result: AffinityResult) => void;
+}
+
 export interface TargetPlanOptions<T extends Ranked> {
   /** Targets without weight are never tried. */
   readonly targets: readonly T[];
   readonly balance: LoadBalance;
+  /** Default: none, so that `affinity` is `least_requests`. */
+  readonly affinity?: Affinity<T> | undefined;
   readonly statusOf: (target: T) => TargetStatus;
   /**
    * The result of active health checks. They probe another path than requests use, so they only rank: unhealthy targets come
@@ -128,15 +146,35 @@ export class TargetPlan<T extends Ranked> {
 
   /** Chooses within the best priority present. */
   #choose(targets: readonly T[]): T | undefined {
+    const { affinity, balance, statusOf, random } = this.#options;
+    if (affinity !== undefined) return this.#chooseByKey(targets, affinity);
     if (targets.length <= 1) return targets[0];
-    const { balance, statusOf, random } = this.#options;
-    const first = targets.reduce((min, { priority }) => Math.min(min, priority), Number.POSITIVE_INFINITY);
-    const group = targets.filter(({ priority }) => priority === first);
+    const group = firstPriority(targets);
     const candidates = group.map((target) => {
       const { breaker, latency } = statusOf(target);
       return { weight: target.weight, inFlight: breaker.inFlight, latencyMs: latency.value };
     });
     return group[choose(candidates, balance, random) ?? 0];
+  }
+
+  #chooseByKey(targets: readonly T[], { key, nameOf, onChoice }: Affinity<T>): T | undefined {
+    const { statusOf } = this.#options;
+    const group = firstPriority(targets);
+    const { priority } = group[0] ?? {};
+    // Of all targets, also those that are not available: the first one is the target of the key.
+    const all = this.#targets.filter((target) => target.priority === priority);
+    const named = all.map((target) => ({ name: nameOf(target), weight: target.weight }));
+    const order = rendezvousOrder(named, key).flatMap((index) => all[index] ?? []);
+    const available = order.filter((target) => group.includes(target));
+    const loads = available.map((target) => ({
+      weight: target.weight,
+      inFlight: statusOf(target).breaker.inFlight,
+    }));
+    const chosen = available[firstWithRoom(loads)];
+    if (this.#tried.length > 0 || chosen === undefined) return chosen;
+    const isMoved = available[0] !== order[0] || firstPriority(this.#targets)[0]?.priority !== priority;
+    onChoice(isMoved ? 'moved' : chosen === order[0] ? 'sticky' : 'overflow');
+    return chosen;
   }
 
   #exhausted(untried: readonly T[]): Exhausted {
@@ -162,6 +200,12 @@ export class TargetPlan<T extends Ranked> {
   #breaker(target: T): CircuitBreaker {
     return this.#options.statusOf(target).breaker;
   }
+}
+
+/** The targets of the best priority present. */
+function firstPriority<T extends Ranked>(targets: readonly T[]): readonly T[] {
+  const first = targets.reduce((min, { priority }) => Math.min(min, priority), Number.POSITIVE_INFINITY);
+  return targets.filter(({ priority }) => priority === first);
 }
 
 function waitMs({ until }: BreakerRejection, now: number): number {

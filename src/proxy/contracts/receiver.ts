@@ -50,6 +50,8 @@ export interface RelayRequest {
   /** Streams read for usage after their client left. Default: none. */
   readonly usageReads?: UsageReads | undefined;
   readonly meter: { add(use: AttemptUse): void };
+  /** Encrypted contents of the answer are recorded, too. Default false. */
+  readonly keepsSeals?: boolean;
   /** Records created objects for later calls. Never rejects. Undefined where nothing lasting is created. */
   readonly register?: ((created: CreatedObjects, target: Target) => Promise<void>) | undefined;
 }

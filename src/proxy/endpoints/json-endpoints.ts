@@ -87,6 +87,8 @@ const COMPACT: Endpoint = {
   path: 'responses/compact',
   wanted: wants(['previous_response_id']),
   namesObjects: true,
+  // Its items are whole: only the target that made their encrypted contents is recorded.
+  createdIn: () => ({ isStored: false, items: [] }),
   readFacts: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
 };
 

@@ -114,6 +114,19 @@ export class ObjectOwners {
     this.#retention.onRecord(now);
   }
 
+  /** Those of the ids that are recorded as the holder's; none when the store does not answer. */
+  async recorded(ids: readonly string[], holderId: string): Promise<ReadonlySet<string>> {
+    try {
+      const owners = await this.#ownersOf(ids, holderId);
+      return new Set(
+        ids.filter((id) => owners.get(id)?.some((owner) => owner.holderId === holderId) === true),
+      );
+    } catch (error) {
+      this.#retention.warn(error);
+      return new Set();
+    }
+  }
+
   async #ownersOf(ids: readonly string[], holderId: string): Promise<ReadonlyMap<string, Owners>> {
     const found = new Map<string, Owners>();
     await this.#recording.get(holderId);

@@ -12,6 +12,7 @@ import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Route } from '../routes/route-table.ts';
 import type { ObjectOwners } from './object-owners.ts';
 import { RecordRetention } from './record-retention.ts';
+import { sealId } from './sealed-content.ts';
 
 /** The longest delay of an answer by its record. */
 const REGISTER_MS = 1_000;
@@ -44,8 +45,11 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
   let registered: { readonly id: string; readonly written: Promise<void> } | undefined;
   const record = itemRecorder(objects, principal.holderId);
   return {
-    async register(created, { upstream, model: upstreamModel }) {
-      const items = record({ ...created, isStored: created.isStored && isStored }, upstream.name);
+    async register(created, target) {
+      const { upstream, model: upstreamModel } = target;
+      const seals = (created.seals ?? []).map((seal) => ({ id: sealId(seal, target), isLasting: true }));
+      const all = { items: [...created.items, ...seals], isStored: created.isStored && isStored };
+      const items = record(all, upstream.name);
       const { id } = created;
       if (id === undefined || !isStored) return items;
       const charged = isBackground ? facts.estimate.prompt : null;

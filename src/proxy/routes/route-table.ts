@@ -11,7 +11,7 @@ import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
 import { forwardedTo, type Upstream } from '../../upstream/upstream.ts';
 import type { TokenPrice } from '../../usage/records/token-price.ts';
 import { TargetEdits } from './target-edits.ts';
-import { WatchedMembers } from './watched-members.ts';
+import { KEY_NAMES, PROMPT_NAMES, WatchedMembers } from './watched-members.ts';
 
 /** A destination of requests: an upstream, and the model's name there. */
 export interface Target {
@@ -31,6 +31,11 @@ export interface Target {
   readonly edits?: TargetEdits;
 }
 
+/** The name of a target, the same on all replicas and after a restart. */
+export function targetName({ upstream, model }: Pick<Target, 'upstream' | 'model'>): string {
+  return `${upstream.name}\0${model}`;
+}
+
 /** A resolved model name. */
 export interface Route {
   /** The requested name, which the client reads back. */
@@ -42,6 +47,8 @@ export interface Route {
   readonly endpoints: readonly EndpointName[];
   readonly responseModel: ModelConfig['response_model'];
   readonly balance: ModelConfig['balance'];
+  /** Of `balance: affinity`: the header that names a session. */
+  readonly sessionHeader?: string;
   /** Reasons, besides failures, for which a rejected request goes to another target. Default: none. */
   readonly fallbackOn?: ModelConfig['fallback_on'];
   /** When a silent target is hedged with a second one; undefined for never. */
@@ -53,6 +60,9 @@ export interface Route {
   /** Ascending priority, and in configured order within one. Never empty. */
   readonly targets: readonly Target[];
 }
+
+/** Default of `affinity.header`. */
+const SESSION_HEADER = 'x-session-id';
 
 interface Pattern {
   readonly name: string;
@@ -101,9 +111,10 @@ export class RouteTable {
         responseModel: model.response_model,
         balance: model.balance,
         hedge: model.hedge,
+        ...(model.balance === 'affinity' ? { sessionHeader: model.affinity?.header ?? SESSION_HEADER } : {}),
         ...(model.fallback_on.length === 0 ? {} : { fallbackOn: model.fallback_on }),
         ...rejectedBy(rules.flat()),
-        watched: WatchedMembers.of(rules.flat()),
+        watched: WatchedMembers.of(rules.flat(), keyMembers(model)),
         targets: model.targets
           .map(({ upstream: key, timeouts: own, body: _, price = model.price, ...given }, index) => {
             const { forward_headers: more, ...target } = given;
@@ -129,7 +140,7 @@ export class RouteTable {
       if (star === -1) this.#exact.set(name, route);
       else this.#patterns.push({ name, prefix: name.slice(0, star), suffix: name.slice(star + 1), route });
     }
-    this.watched = WatchedMembers.of(allRules);
+    this.watched = WatchedMembers.of(allRules, Object.values(models).flatMap(keyMembers));
     // The most specific pattern wins; equally long ones are ordered by name, so that all replicas agree.
     this.#patterns.sort((a, b) => b.name.length - a.name.length || (a.name < b.name ? -1 : 1));
   }
@@ -228,4 +239,9 @@ function rejectedBy(rules: readonly BodyRule[]): Pick<Route, 'rejected'> {
 function quote(name: string): string {
   const masked = maskKeys(name);
   return JSON.stringify(masked.length > 100 ? `${masked.slice(0, 100)}…` : masked);
+}
+
+/** What `balance: affinity` reads of a request. */
+function keyMembers({ balance }: ModelConfig): readonly string[] {
+  return balance === 'affinity' ? [...KEY_NAMES, ...PROMPT_NAMES] : [];
 }

@@ -7,6 +7,11 @@ import type { JsonScanner } from '../../wire/json.ts';
 import { MemberNames } from '../../wire/json-bytes.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 
+/** The members that make the key of `balance: affinity`, in any spelling; the first that is there counts. */
+export const KEY_NAMES = ['prompt_cache_key', 'previous_response_id', 'conversation'] as const;
+/** Prompts, whose beginning is the key otherwise. */
+export const PROMPT_NAMES = ['messages', 'input', 'prompt'] as const;
+
 /** Offsets in the body. */
 export interface FoundMember {
   /** Of the opening quote of its name. */
@@ -52,10 +57,14 @@ export class WatchedMembers {
     }
   }
 
-  /** Collects the paths of rules; undefined without any, so that bodies are not searched. */
-  static of(rules: Iterable<BodyRule>): WatchedMembers | undefined {
+  /**
+   * Collects the paths of rules; undefined without any, so that bodies are not searched.
+   * @param others paths that no rule names
+   */
+  static of(rules: Iterable<BodyRule>, others: readonly string[] = []): WatchedMembers | undefined {
     const paths = Array.from(rules, (rule) => (rule.kind === 'rename' ? [rule.path, rule.to] : [rule.path]));
-    return paths.length === 0 ? undefined : new WatchedMembers(new Set(paths.flat()));
+    const all = new Set([...paths.flat(), ...others]);
+    return all.size === 0 ? undefined : new WatchedMembers(all);
   }
 
   /** @param body a whole JSON text, which is valid */

@@ -76,6 +76,15 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       action:
         '`context_length_exceeded` for much of the traffic: each such request pays a round trip; put the model with the larger context first. `insufficient_quota`: top up the account.',
     }),
+    affinity: catalogue.counter('tollgate_affinity_total', {
+      meaning: 'First choices of a target with `balance: affinity`.',
+      labels: {
+        result:
+          '`sticky` (the target of its key), `overflow` (another one, because that has more than its share of the load), `moved` (another one, because that is not available), `maker` (the one that made the encrypted content of the request)',
+      },
+      action:
+        'Much `overflow`: many requests have the same key; give them different `prompt_cache_key` or session headers. `moved`: look at the breakers.',
+    }),
     upstreamUnsolicited: catalogue.counter('tollgate_upstream_unsolicited_bytes_total', {
       meaning: 'Connections closed because the upstream sent bytes that answer no request.',
       labels: {
