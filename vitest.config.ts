@@ -1,8 +1,13 @@
 // How the tests run: the projects of `test/projects.ts` side by side on the same workers.
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { type Project, testProjects } from './test/projects.ts';
 
 const files = testProjects();
+
+// Programs of the tests load in half the time. Gateways use this directory without being told.
+process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), 'node-compile-cache');
 
 function project(
   name: Project,
