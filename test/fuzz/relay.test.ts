@@ -410,7 +410,7 @@ test('any split of any transcript gives the same bytes, the same end and the sam
   );
 });
 
-test('a transcript that breaks off anywhere never looks whole, and nothing runs into a torn frame', () => {
+test('a truncated transcript never looks complete, and nothing follows a partial frame', () => {
   const how = fc.constantFrom('end', 'reset', 'timeout', 'client');
   fc.assert(
     fc.property(transcripts(false), fraction, cuts, how, pace, (script, where, at, way, full) => {
@@ -454,7 +454,7 @@ test('a transcript that breaks off anywhere never looks whole, and nothing runs 
   );
 });
 
-test('bytes that are no event stream at all do no harm', () => {
+test('bytes that are not an event stream do no harm', () => {
   const bytes = fc.uint8Array({ maxLength: 400 }).map((array) => Buffer.from(array));
   const nearly = fc
     .array(

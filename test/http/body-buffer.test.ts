@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { BodyBuffer } from '../../src/http/pieces/body-buffer.ts';
 
-test('any pieces with any announcement give their concatenation', () => {
+test('any pieces with any announced length give their concatenation', () => {
   const piece = fc.nat({ max: 300_000 });
   fc.assert(
     fc.property(
@@ -21,7 +21,7 @@ test('any pieces with any announcement give their concatenation', () => {
   );
 });
 
-test.each([100, 600_000])('%i bytes are within a limit of as many and over one of one less', (size) => {
+test.each([100, 600_000])('%i bytes fit a limit of the same size, and exceed a smaller one', (size) => {
   for (const cut of [1, 7, size - 1]) {
     const within = new BodyBuffer(size);
     expect(within.push(Buffer.alloc(cut))).toBe(true);
@@ -33,14 +33,14 @@ test.each([100, 600_000])('%i bytes are within a limit of as many and over one o
   }
 });
 
-test('the one piece of a small body is not copied', () => {
+test('a single piece of a small body is not copied', () => {
   const body = new BodyBuffer(1000, 3);
   const piece = Buffer.from('abc');
   body.push(piece);
   expect(body.take()).toBe(piece);
 });
 
-test('an announcement alone takes no space', () => {
+test('an announced length alone allocates nothing', () => {
   const before = process.memoryUsage().arrayBuffers;
   const bodies = Array.from({ length: 200 }, () => new BodyBuffer(1e9, 1e9));
   for (const body of bodies) body.push(Buffer.from('x'));

@@ -11,7 +11,7 @@ async function readAll(reader: BodyReader): Promise<Buffer[]> {
   return pieces;
 }
 
-test('any pieces are sent as their concatenation, none of it empty or long, few of it short', async () => {
+test('any pieces are sent as their concatenation, in writes that are neither empty nor long, and rarely short', async () => {
   const size = fc.oneof(fc.nat({ max: 40 }), fc.nat({ max: 40_000 }), fc.nat({ max: 600_000 }));
   await fc.assert(
     fc.asyncProperty(fc.array(size, { maxLength: 6 }), async (sizes) => {
@@ -34,7 +34,7 @@ test('any pieces are sent as their concatenation, none of it empty or long, few 
   );
 });
 
-test('whoever reads holds the memory, until nobody reads any piece any more', async () => {
+test('readers hold the buffer until none reads a piece', async () => {
   const pool = new BufferPool();
   const slab = pool.take(300_000);
   slab.bytes.fill('x');
@@ -58,7 +58,7 @@ test('whoever reads holds the memory, until nobody reads any piece any more', as
   expect(pool.retained).toBeGreaterThan(300_000);
 });
 
-test('a body that was given back before it was opened is not sent at all', async () => {
+test('a body whose buffer was released before it was opened is not sent', async () => {
   const pool = new BufferPool();
   const slab = pool.take(300_000);
   const body = new BodyPieces([slab.bytes.subarray(0, 300_000)]);

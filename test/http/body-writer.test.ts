@@ -45,7 +45,7 @@ function listen() {
   return { onStall: vi.fn(), onWritten: vi.fn(), onSourceError: vi.fn() };
 }
 
-test('it arrives byte for byte, at most one piece a turn, and is given back when the last one is taken', async () => {
+test('a body is written byte for byte, at most one piece per tick, and released after the last one', async () => {
   await using between = await line();
   const { near, far } = between;
   const { pool, slab, body } = fullBody(4 * MIB);

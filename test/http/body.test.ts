@@ -62,7 +62,7 @@ describe('codings', () => {
     expect((await echo(ENCODERS[coding](Buffer.alloc(0)), coding)).json()).toEqual(read(Buffer.alloc(0)));
   });
 
-  test.each([undefined, 'identity', 'Identity', ''])('"%s" is taken as it is', async (coding) => {
+  test.each([undefined, 'identity', 'Identity', ''])('"%s" is not decoded', async (coding) => {
     expect((await echo(TEXT, coding)).json()).toEqual(read(TEXT));
   });
 
@@ -82,7 +82,7 @@ describe('codings', () => {
     expect(errorCode(response)).toBe('unsupported_content_encoding');
   });
 
-  test.each(CODINGS)('corrupt %s is refused', async (coding) => {
+  test.each(CODINGS)('corrupt %s is rejected', async (coding) => {
     const good = ENCODERS[coding](Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) % 251)));
     const flipped = Buffer.from(good);
     for (let i = 10; i < flipped.length; i += 1) flipped[i] = 0xff;
@@ -98,7 +98,7 @@ describe('codings', () => {
     }
   });
 
-  test.each(CODINGS)('a bomb of %s is refused', async (coding) => {
+  test.each(CODINGS)('a decompression bomb of %s is rejected', async (coding) => {
     const bomb = ENCODERS[coding](Buffer.alloc(LIMIT * 1000));
     expect(bomb.length).toBeLessThan(LIMIT + 1000);
     const before = process.memoryUsage().arrayBuffers;
@@ -108,7 +108,7 @@ describe('codings', () => {
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(20_000_000);
   });
 
-  test('after a bomb that had arrived completely the connection still works', async () => {
+  test('the connection still works after a complete decompression bomb', async () => {
     using client = await served.connect();
     // Large enough before it explodes that the decoder does not keep up with what came.
     const noise = Buffer.from(Array.from({ length: 80_000 }, (_, i) => (i * i * 7919) >> 5));
@@ -124,7 +124,7 @@ describe('codings', () => {
     else expect((await client.ask({ method: 'GET', target: '/health' })).status).toBe(200);
   });
 
-  test('zstd with a window larger than its content coding may have is refused', async () => {
+  test('zstd with too large a window is rejected', async () => {
     const { ZSTD_c_windowLog, ZSTD_c_contentSizeFlag } = zlib.constants;
     const options = { params: { [ZSTD_c_windowLog]: 27, [ZSTD_c_contentSizeFlag]: 0 } };
     const parts: Buffer[] = [];
@@ -137,7 +137,7 @@ describe('codings', () => {
     expect(errorCode(await echo(Buffer.concat(parts), 'zstd'))).toBe('corrupt_content_encoding');
   });
 
-  test('any body in any coding cut anywhere is the same body', async () => {
+  test('any body is decoded alike in any coding and any pieces', async () => {
     using client = await served.connect();
     await fc.assert(
       fc.asyncProperty(
@@ -199,7 +199,7 @@ describe('limits', () => {
     },
   );
 
-  test('a declared length that is too large is answered to a client that goes on sending', async () => {
+  test('a too large content-length is answered while the client still sends', async () => {
     using client = await served.connect();
     const size = 8 * 1024 * 1024;
     await client.write(`POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: ${size}\r\n\r\n`);
@@ -208,7 +208,7 @@ describe('limits', () => {
     expect(await client.closed).toBe('fin');
   });
 
-  test('what decodes to nothing is limited as it was sent', async () => {
+  test('a body that decodes to nothing is limited by its encoded size', async () => {
     const empty = Buffer.from([0x00, 0x00, 0x00, 0xff, 0xff]);
     const blocks = Buffer.concat(Array.from({ length: LIMIT / 5 + 1 }, () => empty));
     const bytes = Buffer.concat([
@@ -220,7 +220,7 @@ describe('limits', () => {
     expect(errorCode(await echo(bytes, 'deflate', true))).toBe('request_too_large');
   });
 
-  test('an endless chunked body is answered and not collected', async () => {
+  test('an endless chunked body is rejected and not collected', async () => {
     using client = await served.connect();
     await client.write('POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n');
     const piece = Buffer.concat([Buffer.from('10000\r\n'), Buffer.alloc(65_536), Buffer.from('\r\n')]);
@@ -235,7 +235,7 @@ describe('100 Continue', () => {
   const head = (path: string, ...fields: string[]) =>
     [`POST ${path} HTTP/1.1`, 'host: a', 'expect: 100-continue', ...fields, '', ''].join('\r\n');
 
-  test('is sent when the body is wanted', async () => {
+  test('is sent before the body is read', async () => {
     using client = await served.connect();
     await client.write(head('/echo', 'content-length: 5000'));
     await client.readUntil('HTTP/1.1 100 Continue\r\n\r\n');
@@ -319,7 +319,7 @@ describe('deadlines', () => {
     expect(response.header('connection')).toBe('close');
   });
 
-  test('a client that sends a byte now and then gets 408', async () => {
+  test('a client that trickles bytes gets 408', async () => {
     const response = await answerOf({ silence: 60_000, grace: 200, rate: 100_000 }, async (slow) => {
       while (!slow.over()) {
         await slow.write(1);
@@ -329,7 +329,7 @@ describe('deadlines', () => {
     expect([response.status, errorCode(response)]).toEqual([408, 'request_timeout']);
   });
 
-  test('a slow client that keeps the rate is let finish', async () => {
+  test('a slow client at the minimum rate may finish', async () => {
     // 10 pieces of 100 bytes: each entitles to 10 s more.
     const response = await answerOf({ silence: 60_000, grace: 100, rate: 10 }, async (slow) => {
       for (let i = 0; i < 10; i += 1) {
@@ -341,7 +341,7 @@ describe('deadlines', () => {
   });
 });
 
-describe('a client that leaves', () => {
+describe('a client that disconnects', () => {
   test.each(['fin', 'reset'] as const)('in the middle of its body (%s) frees everything', async (how) => {
     const client = await served.connect();
     const before = served.begun.length;

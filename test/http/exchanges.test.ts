@@ -10,7 +10,7 @@ function exchange(): Exchange {
   return new Exchange(request, new ServerResponse(request), '192.0.2.1');
 }
 
-test('it holds what a set would hold, whoever comes and goes in whatever order', () => {
+test('it contains what a Set would contain, in any order of add and delete', () => {
   const all = Array.from({ length: 12 }, exchange);
   const step = fc.record({ who: fc.nat(all.length - 1), leaves: fc.boolean() });
   fc.assert(
@@ -37,7 +37,7 @@ test('it holds what a set would hold, whoever comes and goes in whatever order',
   );
 });
 
-test('who leaves while all are gone through is reached all the same, and none twice', () => {
+test('an exchange that leaves during an iteration is visited once', () => {
   const exchanges = new Exchanges();
   const all = Array.from({ length: 5 }, exchange);
   for (const each of all) exchanges.add(each);

@@ -52,7 +52,7 @@ describe('a form', () => {
     expect((await post(type, body)).json()).toEqual({ kind, tier, proto: null });
   });
 
-  test('has no fields but its own', async () => {
+  test('has only its own fields', async () => {
     expect((await post(JSON_TYPE, '{"__proto__":"x"}')).json()).toMatchObject({ proto: 'x' });
     expect((await post(JSON_TYPE, '{"constructor":1}')).json()).toMatchObject({ proto: null });
   });
@@ -68,7 +68,7 @@ describe('a form', () => {
     ['', 'tier=Free', 400, 'unsupported_content_type'],
     ['multipart/form-data; boundary=x', '--x--', 400, 'unsupported_content_type'],
     [FORM_TYPE, `tier=${'x'.repeat(16 * 1024)}`, 413, 'request_too_large'],
-  ])('labelled "%s" that cannot be used is refused', async (type, body, status, code) => {
+  ])('labelled "%s" that is unusable is rejected', async (type, body, status, code) => {
     const response = await post(type, body);
     expect([response.status, errorCode(response)]).toEqual([status, code]);
   });
@@ -86,7 +86,7 @@ describe('the origin of a form', () => {
     ['an address bar', { 'sec-fetch-site': 'none' }, 'a'],
     ['another name of the host', { origin: 'http://127.0.0.1:8080' }, '127.0.0.1:8080'],
     ['an IPv6 host', { origin: 'http://[::1]:8080' }, '[::1]:8080'],
-  ])('%s is let pass', async (_who, headers, host) => {
+  ])('%s is accepted', async (_who, headers, host) => {
     expect((await post(FORM_TYPE, 'tier=Free', headers, host)).status).toBe(200);
   });
 
@@ -98,7 +98,7 @@ describe('the origin of a form', () => {
     ['what a browser calls cross-site', { 'sec-fetch-site': 'cross-site' }, 'a'],
     ['a sister domain', { origin: 'https://gate.example.com', 'sec-fetch-site': 'same-site' }, 'a'],
     ['no origin at all', { origin: '' }, 'a'],
-  ])('%s is refused', async (_who, headers, host) => {
+  ])('%s is rejected', async (_who, headers, host) => {
     const response = await post(FORM_TYPE, 'tier=Free', headers, host);
     expect([response.status, errorCode(response)]).toEqual([403, 'cross_origin_form']);
   });

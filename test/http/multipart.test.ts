@@ -64,7 +64,7 @@ const nasty = fc
   )
   .map((words) => words.join(''));
 
-test('any form is found again, in any pieces', () => {
+test('any form is parsed, in any pieces', () => {
   const forms = fc.array(fc.tuple(fc.constantFrom('a', 'model', 'file'), nasty), { maxLength: 5 });
   fc.assert(
     fc.property(forms, fc.array(fc.nat(), { maxLength: 20 }), (fields, places) => {
@@ -90,7 +90,7 @@ test('any form is found again, in any pieces', () => {
   );
 });
 
-test('whatever comes, the pieces in which it comes make no difference', () => {
+test('any bytes have the same result in any pieces', () => {
   const words = fc.constantFrom(
     `--${B}`,
     '\r\n',
@@ -121,7 +121,7 @@ test('whatever comes, the pieces in which it comes make no difference', () => {
   );
 });
 
-test('byte by byte is the same, too', () => {
+test('byte by byte has the same result', () => {
   const body = `${part('model', 'm')}${part('file', `\r\n--${B.slice(0, 4)}\r\n`)}--${B}--`;
   const bytes = Buffer.from(body, 'latin1');
   const each = [...bytes].map((byte) => Buffer.of(byte));
@@ -136,7 +136,7 @@ test.each([
   ['an empty line behind', '', '\r\n'],
   ['an epilogue', '', 'the end\r\n\n--x'],
   ['both', '\r\n', '\r\n\r\n'],
-])('what RFC 2046 lets stand around the parts is ignored: %s', (_what, preamble, epilogue) => {
+])('preamble and epilogue of RFC 2046 are ignored: %s', (_what, preamble, epilogue) => {
   const parts = `${part('a', 'b')}${part('file', 'c\r\n')}`;
   const bytes = Buffer.from(`${preamble}${parts}--${B}--\r\n${epilogue}`, 'latin1');
   const seen = scan([bytes]);
@@ -150,7 +150,7 @@ test.each([
   expect(scan([...bytes].map((byte) => Buffer.of(byte)))).toEqual(seen);
 });
 
-describe('refused, with what and where', () => {
+describe('is rejected with a reason and an offset', () => {
   const good = part('a', 'b');
   const end = `--${B}--\r\n`;
   const withHead = (lines: string) => `--${B}\r\n${lines}\r\n\r\nx\r\n${end}`;
@@ -260,7 +260,7 @@ test.each([
   ['an encoded file name', `name="a"; filename*=utf-8''n%C3%A4`, { name: 'a', isFile: true }],
   ['a semicolon within quotes', 'name="a;name=b"', { name: 'a;name=b', isFile: false }],
   ['a semicolon at the end', 'name="a";', { name: 'a', isFile: false }],
-])('taken: %s', (_name, rest, head) => {
+])('is accepted: %s', (_name, rest, head) => {
   const body = `--${B}\r\n${disposition(rest)}\r\nContent-Length: 1\r\ncontent-transfer-encoding: 8BIT\r\n\r\nx\r\n--${B}--`;
   expect(once(body)).toMatchObject({ parts: [{ head, content: 'x' }] });
 });

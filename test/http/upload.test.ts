@@ -100,7 +100,7 @@ test.each([
   await until(() => counted.values.files === 0 && counted.values.bytes === 0, 'the file to be gone');
 });
 
-test('the answer to one that is passed on leaves the connection for the next', async () => {
+test('the connection is reusable after the answer to a forwarded upload', async () => {
   await using served = await serve({ knownAt: 10 });
   using client = await begin(served, 2 * MIB);
   await client.write(noise(2 * MIB));
@@ -131,7 +131,7 @@ test.each([
 test.each([
   ['while it is kept', undefined],
   ['while it is passed on', 10],
-])('so is what comes too slowly %s', async (_name, knownAt) => {
+])('too slow a body is a timeout, too: %s', async (_name, knownAt) => {
   const counted = gauges();
   const room = new SpoolFiles({ limit: 1, gauges: counted });
   const slow = { silence: 10_000, grace: 300, rate: 1e9 };
@@ -150,7 +150,7 @@ test.each([
   await until(() => counted.values.files === 0, 'the file to be gone');
 });
 
-test('more than there is room for are told to come back', async () => {
+test('uploads beyond the limit of files are told to retry', async () => {
   await using served = await serve({ pace: { silence: 10_000, grace: 10_000, rate: 1 } });
   using first = await begin(served, 3 * MIB);
   await first.write(noise(3 * MIB).subarray(0, 2 * MIB));
@@ -167,7 +167,7 @@ test('more than there is room for are told to come back', async () => {
   expect((await first.response()).json()).toMatchObject({ isSame: true });
 });
 
-test('a directory that takes no file is the same, and costs no place', async () => {
+test('a failing directory is the same, and uses no slot', async () => {
   const counted = gauges();
   const told: unknown[] = [];
   const onError = (cause: unknown) => void told.push(cause);
@@ -193,7 +193,7 @@ test('the file has no name', async () => {
   await until(() => counted.values.files === 0, 'the file to be gone');
 });
 
-test('what is left of an upload that nobody wants leaves the connection', async () => {
+test('the rest of an abandoned upload is discarded', async () => {
   await using served = await Served.start({
     routes: (server) =>
       server.route('POST', '/upload', async (exchange) => {

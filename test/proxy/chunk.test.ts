@@ -69,7 +69,7 @@ describe('the kind of a frame', () => {
     expect(read(frame)).toEqual({ ...NOTHING, kind });
   });
 
-  test('bytes that are not UTF-8 are no reason to fail', () => {
+  test('invalid UTF-8 does not fail', () => {
     const frame = Buffer.concat([
       Buffer.from('data: {"model":"'),
       Buffer.from([0xff, 0xe5]),
@@ -128,7 +128,7 @@ describe('errors', () => {
     expect(read(frame)).toMatchObject({ kind, hasError });
   });
 
-  test('a chunk with everything and an error keeps its facts', () => {
+  test('a chunk with an error keeps its other facts', () => {
     const frame =
       'data: {"id":"x","model":"m","error":{"code":"server_error"},"choices":[{"delta":{"content":""},"finish_reason":"error"}],"usage":{"prompt_tokens":3}}\n\n';
     expect(read(frame)).toMatchObject({
@@ -310,7 +310,7 @@ describe('usage', () => {
   });
 });
 
-test('a frame that fails leaves nothing behind for the next', () => {
+test('an invalid frame does not affect the next one', () => {
   read(
     'data: {"model":"m","error":{},"usage":{"prompt_tokens":1},"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]',
   );
@@ -337,7 +337,7 @@ describe('a whole completion', () => {
     });
   });
 
-  test('may stand behind blank lines or a byte order mark, and over several lines', () => {
+  test('may follow blank lines or a byte order mark, and span several lines', () => {
     for (const text of ['\n\n\n{"model":"m"}\n', '\ufeff{"model":"m"}', '{\n  "model": "m"\n}\r\n']) {
       const bytes = Buffer.from(text);
       const { valid, modelSpan } = readCompletion(bytes);
@@ -386,19 +386,19 @@ describe('a whole completion', () => {
 });
 
 describe('any bytes', () => {
-  test('are read without an error being thrown', () => {
+  test('never throw', () => {
     fc.assert<unknown>(properties['readChunk takes any bytes'], { numRuns: 500 });
   });
 
-  test('of a frame say what a slow reader reads', () => {
+  test('of a frame are read like a simple reader reads them', () => {
     fc.assert<unknown>(properties['readChunk agrees with JSON.parse'], { numRuns: 500 });
   });
 
-  test('of a completion say what JSON.parse reads', () => {
+  test('of a completion are read like JSON.parse reads them', () => {
     fc.assert<unknown>(properties['readCompletion agrees with JSON.parse'], { numRuns: 300 });
   });
 
-  test('a completion that is read as it comes means the same', () => {
+  test('of a completion are read alike as they arrive', () => {
     fc.assert<unknown>(properties['an answer means the same read as it comes, however it is cut'], {
       numRuns: 500,
     });

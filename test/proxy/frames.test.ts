@@ -52,7 +52,7 @@ describe('framing', () => {
     expect([...result.batches.flat(), result.rest].join('')).toBe(stream.replaceAll('|', ''));
   });
 
-  test('a frame that ends with CR is delivered at once, and an LF that follows comes out by itself', () => {
+  test('a frame that ends with CR is returned at once, and a following LF as a frame of its own', () => {
     expect(scan('data: a\r\n\r|\ndata: b\r\n\r|\n').batches).toEqual([
       ['data: a\r\n\r'],
       ['\n', 'data: b\r\n\r'],
@@ -74,7 +74,7 @@ describe('framing', () => {
     }
   });
 
-  test('every stream of a few bytes, cut in every way, gives the same frames', () => {
+  test('every short stream gives the same frames, however it is cut', () => {
     const streams: string[] = [''];
     for (let i = 0; i < streams.length && (streams[i] ?? '').length < 7; i++) {
       for (const next of ['\r', '\n', 'x']) streams.push((streams[i] ?? '') + next);
@@ -108,8 +108,8 @@ describe('framing', () => {
   });
 });
 
-describe('what a batch is', () => {
-  test('whole frames of a piece are a view of it, not a copy', () => {
+describe('a batch', () => {
+  test('is a view of a piece that holds only whole frames', () => {
     const piece = Buffer.from('data: a\n\ndata: b\n\n');
     expect(new SseFrameScanner().push(piece).bytes).toBe(piece);
     const more = Buffer.from('data: a\n\ndata: b\n\nda');
@@ -117,7 +117,7 @@ describe('what a batch is', () => {
     expect([bytes.buffer === more.buffer, bytes.byteOffset, ends]).toEqual([true, more.byteOffset, [9, 18]]);
   });
 
-  test('the held part of a frame is a copy: the piece may be used again', () => {
+  test('copies the held part of a frame, so that the piece may be reused', () => {
     const scanner = new SseFrameScanner();
     const piece = Buffer.from('data: a');
     scanner.push(piece);
@@ -126,7 +126,7 @@ describe('what a batch is', () => {
     expect(scanner.push(Buffer.from('\n\n')).bytes.toString()).toBe('data: a\n\n');
   });
 
-  test('frames handed out are not touched by what comes later', () => {
+  test('does not change with later pieces', () => {
     const scanner = new SseFrameScanner();
     scanner.push(Buffer.from('data: a'));
     const { bytes } = scanner.push(Buffer.from('\n\nxx'));
@@ -134,7 +134,7 @@ describe('what a batch is', () => {
     expect(bytes.toString()).toBe('data: a\n\n');
   });
 
-  test('a frame in very many pieces comes out whole', () => {
+  test('has a frame that arrived in many pieces', () => {
     const scanner = new SseFrameScanner();
     const text = `data: ${'abcdefghij'.repeat(50_000)}\n\n`;
     const frames: string[] = [];
@@ -149,7 +149,7 @@ describe('what a batch is', () => {
 });
 
 describe('the boundary', () => {
-  test('is there when nothing is held', () => {
+  test('is reached when nothing is held', () => {
     const scanner = new SseFrameScanner();
     const boundaries = ['', 'da', 'ta: a\n', '\n', 'data: b\n\nx', '\r', '\r', '\n', 'y'].map((piece) => {
       scanner.push(Buffer.from(piece));
@@ -158,7 +158,7 @@ describe('the boundary', () => {
     expect(boundaries).toEqual([true, false, false, true, false, false, true, true, false]);
   });
 
-  test('a comment put in at any boundary leaves the events of the stream as they are', () => {
+  test('may be followed by a comment without changing the events of the stream', () => {
     const stream = Buffer.from('data: a\r\n\r\ndata: b\r\rdata: c\n\n: x\r\n\r\nevent: e\r\ndata: d\r\n\r\n');
     const eventsOf = (bytes: Buffer) =>
       framesOf(bytes)
@@ -188,7 +188,7 @@ describe('the boundary', () => {
 describe('the limit', () => {
   const tooLarge = expect.objectContaining({ code: 'upstream_unusable_response' });
 
-  test('a frame may be as large as allowed, in one piece or many', () => {
+  test('allows a frame of exactly this size, in one piece or many', () => {
     const frame = 'data: abcd\n\n';
     for (const pieces of [[frame], [...frame], [frame + frame, frame], ['data:', ' abcd\n\n']]) {
       const scanner = new SseFrameScanner(frame.length);
@@ -197,7 +197,7 @@ describe('the limit', () => {
     }
   });
 
-  test('one byte more is refused, in one piece or many, complete or not', () => {
+  test('rejects one more byte, in one piece or many, complete or not', () => {
     const frame = 'data: abcde\n\n';
     for (const pieces of [
       [frame],
@@ -212,7 +212,7 @@ describe('the limit', () => {
     }
   });
 
-  test('frames before it are given first, and the next piece is refused', () => {
+  test('returns earlier frames first, and rejects the next piece', () => {
     for (const piece of [
       'data: a\n\ndata: b\n\ndata: abcdefghi',
       'data: a\n\ndata: b\n\ndata: abcdefghi\n\ndata: c\n\n',

@@ -64,11 +64,11 @@ test.each([
   '[}',
   '{]',
   '"',
-])('%j is judged alike in pieces of any size', (text) => {
+])('%j has the same result in pieces of any size', (text) => {
   for (let step = 1; step <= text.length; step++) expect(walked(text, step)).toEqual(scanned(text));
 });
 
-test('a thousand levels are taken, and one more is not', () => {
+test('a depth of 1000 is accepted, and 1001 is rejected', () => {
   for (const depth of [999, 1000, 1001]) {
     for (const [open, close] of [
       ['[', ']'],
@@ -81,7 +81,7 @@ test('a thousand levels are taken, and one more is not', () => {
   }
 });
 
-describe('of a shape that is all one, each piece costs the same', () => {
+describe('each piece of a uniform text costs the same', () => {
   const SIZE = 8_000_000;
   const fill = (part: string) => part.repeat(Math.floor(SIZE / part.length));
   test.each([

@@ -107,7 +107,7 @@ describe('what is JSON', () => {
     expect(faultOf(text)).toBe(fault);
   });
 
-  test('a special byte is found at every place of a long string, however the text lies in memory', () => {
+  test('a special byte is found at every position of a long string, at any memory offset', () => {
     for (let shift = 0; shift < 4; shift++) {
       for (let at = 0; at < 40; at++) {
         const text = (middle: string) => `"${'x'.repeat(at)}${middle}${'é'.repeat(12)}"`;
@@ -128,7 +128,7 @@ describe('what is JSON', () => {
     }
   });
 
-  test('every byte from 0x20 on but quote and backslash is plain in a string, every one below is refused', () => {
+  test('every byte from 0x20 except quote and backslash is plain in a string, lower ones are rejected', () => {
     for (let byte = 0; byte < 256; byte++) {
       const text = Buffer.concat([Buffer.from('"abcdefg'), Buffer.from([byte]), Buffer.from('hijklmnop"')]);
       const isPlain = byte >= 0x20 && byte !== 0x22 && byte !== 0x5c;
@@ -136,7 +136,7 @@ describe('what is JSON', () => {
     }
   });
 
-  test('behind a backslash and u stand four hexadecimal digits and nothing else', () => {
+  test('a backslash and u are followed by four hexadecimal digits', () => {
     for (let byte = 0; byte < 256; byte++) {
       for (let place = 0; place < 4; place++) {
         const text = Buffer.from('"\\u0000"');
@@ -146,7 +146,7 @@ describe('what is JSON', () => {
     }
   });
 
-  test('nothing behind the end of the range is read', () => {
+  test('no byte behind the range is read', () => {
     for (const [text, tail] of [
       ['[1', ']'],
       ['"abcdef', '"'],
@@ -174,7 +174,7 @@ describe('what is JSON', () => {
     expect(scanner.finish()).toBe(true);
   });
 
-  test('containers may be open a thousand deep and no deeper, and depth costs no stack', () => {
+  test('1000 nested containers are the maximum, and depth costs no stack', () => {
     const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
     expect(faultOf(nested(MAX_DEPTH))).toBeNull();
     expect(faultOf(nested(MAX_DEPTH + 1))).toBe('nested deeper than 1000 levels @1000');
@@ -193,7 +193,7 @@ describe('what is JSON', () => {
     expect([scanner.enterArray(), scanner.fault]).toEqual([false, 'nested deeper than 1000 levels']);
   });
 
-  test('long texts full of escapes, quotes or short strings take time in proportion to their length', () => {
+  test('long texts of escapes, quotes or short strings take linear time', () => {
     // A scan that looks for the same far quote behind every escape would take minutes here.
     expect(faultOf(`"${'\\n'.repeat(4_000_000)}"`)).toBeNull();
     expect(faultOf(`"${'x'.repeat(100)}${'\\"yyyyyyyyyyyyyyyy'.repeat(400_000)}"`)).toBeNull();
@@ -203,7 +203,7 @@ describe('what is JSON', () => {
 });
 
 describe('walking', () => {
-  test('members and elements are gone through in order, with the places of their values', () => {
+  test('visits members and elements in order, with the positions of their values', () => {
     const bytes = Buffer.from(' { "a" : [ 1 , {"b":2} ] , "c" : "d" } ');
     const scanner = new JsonScanner();
     scanner.reset(bytes);
@@ -242,7 +242,7 @@ describe('walking', () => {
     '[1}',
     '[,]',
     '[1 2]',
-  ])('a walk through %s ends with a fault that stays', (text) => {
+  ])('%s ends with a permanent fault', (text) => {
     const scanner = new JsonScanner();
     scanner.reset(Buffer.from(text));
     if (scanner.enterObject()) while (scanner.nextMember()) scanner.skipValue();
@@ -260,7 +260,7 @@ describe('walking', () => {
     expect([scanner.fault, scanner.faultAt]).toEqual([fault, faultAt]);
   });
 
-  test('a member whose key is no key is not gone to', () => {
+  test('skips a member whose key is invalid', () => {
     for (const text of ['{1:2}', '{"a" 1}', '{"a', '{"a\\x":1}', '{"a":1,}']) {
       const scanner = new JsonScanner();
       scanner.reset(Buffer.from(text));
@@ -270,7 +270,7 @@ describe('walking', () => {
     }
   });
 
-  test('a key is known in any spelling of its characters', () => {
+  test('recognizes a key with any escapes', () => {
     const keys = ['model', 'mod\\u0065l', '\\u006D\\u006f\\u0064\\u0065\\u006c', 'mode\\u006C'];
     const others = [
       'mode',
@@ -289,7 +289,7 @@ describe('walking', () => {
     for (const key of others) expect(membersNamed(`{"x":1,"${key}":2}`, 'model'), key).toEqual([]);
   });
 
-  test('line breaks between tokens are noticed, line breaks in escapes are none', () => {
+  test('notices line breaks between tokens, not in escapes', () => {
     const sees = (text: string) => {
       const scanner = new JsonScanner();
       scanner.reset(Buffer.from(text));
@@ -302,7 +302,7 @@ describe('walking', () => {
     }
   });
 
-  test('a scanner that met a fault begins afresh with the next text', () => {
+  test('starts afresh with the next text after a fault', () => {
     const scanner = new JsonScanner();
     scanner.reset(Buffer.from('[[[[1 \n 2'));
     expect(scanner.skipValue()).toBe(false);
@@ -312,13 +312,13 @@ describe('walking', () => {
   });
 });
 
-test('a string token is decoded as JSON.parse does it', () => {
+test('string tokens are decoded like JSON.parse', () => {
   for (const token of ['""', '"abc"', '"é😀"', '"\\u00e9\\n\\"\\\\"', '"\\ud800"']) {
     const bytes = Buffer.from(`[${token}]`);
     expect(decodeString(bytes, { start: 1, end: bytes.length - 1 })).toBe(JSON.parse(token));
   }
 });
 
-test('any text, sound or damaged: the scanner accepts what JSON.parse accepts', () => {
+test('the scanner accepts what JSON.parse accepts, for any text', () => {
   fc.assert<unknown>(properties['the scanner accepts what JSON.parse accepts'], { numRuns: 500 });
 });

@@ -49,7 +49,7 @@ function attempt(read: () => object): object {
   }
 }
 
-describe('a name that is read, spelled otherwise', () => {
+describe('another spelling of a known name', () => {
   const read: [string, string, string, Wanted][] = [
     ['model', '"other"', 'model', CHAT],
     ['stream', 'true', 'stream', CHAT],
@@ -98,7 +98,7 @@ describe('a name that is read, spelled otherwise', () => {
     }
   });
 
-  test('a key that is longer than any name, with ignored characters beyond what is looked at', () => {
+  test('a long key with ignored characters beyond its compared beginning', () => {
     for (const name of ['model', 'n', 'max_tokens'])
       for (const at of [0, 1, name.length]) {
         const key = `${name.slice(0, at)}${'_-'.repeat(5000)}${name.slice(at)}`;
@@ -116,11 +116,11 @@ describe('a name that is read, spelled otherwise', () => {
   });
 });
 
-describe('the file that a batch is made from', () => {
+describe('the input file of a batch', () => {
   const file = (members: string) =>
     inputFileOf(Buffer.from(`{"endpoint":"/v1/chat/completions",${members}}`));
 
-  test('is read where it is spelled exactly', () => {
+  test('is read if it is spelled exactly', () => {
     expect(file('"input_file_id":"file-a"')).toBe('file-a');
     expect(file('"input_file\\u005fid":"file-a","metadata":{"input_file_id":"x"}')).toBe('file-a');
     expect(file('"metadata":{}')).toBe(undefined);
@@ -132,12 +132,12 @@ describe('the file that a batch is made from', () => {
     ['"\u0131nput_file_id":"file-b"', 'invalid_value'],
     ['"input_file_id":"file-a","input_file_id":"file-b"', 'duplicate_parameter'],
     ['"INPUT_FILE_ID":"file-b","input_file_id":"file-a"', 'duplicate_parameter'],
-  ])('%s is refused', (members, code) => {
+  ])('%s is rejected', (members, code) => {
     expect(() => file(members)).toThrow(expect.objectContaining({ code, param: 'input_file_id' }));
   });
 });
 
-test('names where nothing is read, and names that are like one that is read, are left alone', () => {
+test('other names, and names in other places, are accepted', () => {
   const names = ['Model', 'MAX_TOKENS', 'N', 'include-usage', 'streamOptions', '_model', 'n\\u0000'];
   const members = names.map((name) => `"${name}":1`).join();
   const inner = `{${members},"x":{${members}}}`;
@@ -156,7 +156,7 @@ describe('the folded form', () => {
   );
   const name = fc.array(character, { maxLength: 12 }).map((all) => all.join(''));
 
-  test('of bytes is that of the text, with any of it escaped', () => {
+  test('of bytes equals that of the text, with any escapes', () => {
     const names = ['model', 'max_tokens', 'stream', 'include_usage', 'k', 'id', 'n'];
     const find = new MemberNames(names);
     const likely = fc
@@ -177,7 +177,7 @@ describe('the folded form', () => {
     );
   });
 
-  test('folds what readers fold, and nothing else', () => {
+  test('folds exactly what readers fold', () => {
     for (const each of ['Max-Tokens', 'maxTokens', 'MAX_TOKENS', 'max_to\u212aen\u017f', 'max_tokens\0x'])
       expect(foldName(each)).toBe('maxtokens');
     expect(foldName('F\u0130LE_\u0131D')).toBe('fileid');

@@ -52,7 +52,7 @@ describe('in a delta', () => {
     expect(inDelta(delta)).toBe(bytes);
   });
 
-  test('names that are written with escapes are the same names', () => {
+  test('recognizes names with escapes', () => {
     expect(inDelta(`{"cont\\u0065nt":"${TEXT}","r\\u006fle":"${TEXT}","sign\\u0061ture":"${TEXT}"}`)).toBe(
       12,
     );
@@ -67,7 +67,7 @@ describe('in a delta', () => {
     expect(inDelta(delta)).toBeLessThan(media + 100);
   });
 
-  test('base64 that a model writes as its text is text', () => {
+  test('base64 in a text member is text', () => {
     expect(inDelta({ content: `;base64,${BASE64.slice(0, 8_000)}` })).toBe(8_008);
   });
 });
@@ -82,7 +82,7 @@ describe('in the events of a response', () => {
     };
   }
 
-  test('pieces count, and the same told again as a whole does not', () => {
+  test('pieces count, and their repetition as a whole does not', () => {
     const text = reader();
     const message = { id: 'msg_1', type: 'message', content: [{ type: 'output_text', text: TEXT }] };
     expect(text('response.output_item.added', { item: { id: 'msg_1', type: 'message', content: [] } })).toBe(
@@ -107,7 +107,7 @@ describe('in the events of a response', () => {
     expect(reader()(type, more)).toBe(12);
   });
 
-  test('the same holds where what was made is recorded', () => {
+  test('the same holds if created objects are recorded', () => {
     const frames = RESPONSES.frames?.(() => undefined);
     const item = { id: 'msg_1', type: 'message', content: [{ type: 'output_text', text: TEXT }] };
     const bytes = Buffer.from(`data: ${JSON.stringify({ type: 'response.output_item.done', item })}\n\n`);
@@ -115,7 +115,7 @@ describe('in the events of a response', () => {
     expect(frames?.text).toBe(12);
   });
 
-  test('sound and images are no text', () => {
+  test('sound and images are not text', () => {
     expect(reader()('response.audio.delta', { delta: BASE64 })).toBe(media);
     expect(reader()('response.image_generation_call.partial_image', { partial_image_b64: BASE64 })).toBe(
       media,

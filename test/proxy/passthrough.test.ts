@@ -70,8 +70,8 @@ async function call(
 
 const codeIn = (text: string): unknown => JSON.parse(text).error?.code;
 
-describe('what a holder has', () => {
-  test('is made, read, listed and ended with the official client', async () => {
+describe('an object of the holder', () => {
+  test('is created, read, listed and deleted with the official client', async () => {
     const file = await one.files.create({
       file: await toFile(Buffer.from('some text'), 'a.txt'),
       purpose: 'assistants',
@@ -120,7 +120,7 @@ describe('what a holder has', () => {
     expect(await one.files.retrieve(String(done.file?.id))).toMatchObject({ object: 'file' });
   });
 
-  test('is asked for with the credentials of the operator, and its answers show nothing of them', async () => {
+  test("is requested with the operator's credentials, which no answer contains", async () => {
     const answer = await call(
       keys[0],
       'POST',
@@ -142,7 +142,7 @@ describe('what a holder has', () => {
     expect(answer.text).toMatch(/^\{\n "metadata"/);
   });
 
-  test('is listed in pages, without a place for what the upstream has no more', async () => {
+  test('is listed in pages, without objects that no longer exist', async () => {
     const client = clientOf(await gateway.issueKey());
     const ids: string[] = [];
     for (let i = 0; i < 7; i++) ids.push((await client.vectorStores.create({ name: String(i) })).id);
@@ -160,7 +160,7 @@ describe('what a holder has', () => {
     expect((await clientOf(await gateway.issueKey()).vectorStores.list()).data).toEqual([]);
   });
 
-  test('has the results of its batches, from the answer that first names them', async () => {
+  test('includes the results of its batches, from the answer that first names them', async () => {
     const input = await fileOf(one, '{}', 'batch');
     const batch = await one.batches.create({
       input_file_id: input,
@@ -176,7 +176,7 @@ describe('what a holder has', () => {
     await expect(other.files.retrieve(output)).rejects.toMatchObject({ status: 404 });
   });
 
-  test('can be deleted while it is listed', async () => {
+  test('can be deleted during a list', async () => {
     const client = clientOf(await gateway.issueKey());
     for (let i = 0; i < 5; i++) await client.vectorStores.create({});
     let count = 0;
@@ -189,7 +189,7 @@ describe('what a holder has', () => {
   });
 });
 
-test('a file of any size is passed on byte for byte, with flat memory', async () => {
+test('a file of any size is forwarded byte for byte, in flat memory', async () => {
   const size = 192 * 1024 * 1024;
   await using own = await startGateway({
     process: true,
@@ -231,7 +231,7 @@ test('a file of any size is passed on byte for byte, with flat memory', async ()
   expect((await memory('VmHWM')) - before).toBeLessThan(size / 2);
 });
 
-describe("what is another holder's", () => {
+describe('an object of another holder', () => {
   let file: string;
   let batch: string;
   let store: string;
@@ -292,7 +292,7 @@ describe("what is another holder's", () => {
     ['GET', `/v1/vector_stores/${mine}/files?x=%66ile${file.slice(4)}`],
   ];
 
-  test('is not there, whichever way it is named, and the upstream is not asked', async () => {
+  test('is not found, however it is named, and the upstream is not asked', async () => {
     const unknown = await call(keys[1], 'GET', `/v1/files/file-${'0'.repeat(24)}`);
     for (const [method, path, body] of attempts()) {
       upstream.asked.length = 0;
@@ -315,13 +315,13 @@ describe("what is another holder's", () => {
     ['twice, the other last', () => `{"file_ids":[],"file_ids":["${file}"]}`],
     ['in another spelling', () => `{"f\\u0069le_ids":["\\u0066${file.slice(1)}"]}`],
     ['beside what is free', () => `{"metadata":{"a":"b"},"file_ids":["${file}"]}`],
-  ])('is not there when it is named %s', async (_what, body) => {
+  ])('is not found if it is named %s', async (_what, body) => {
     upstream.asked.length = 0;
     expect((await call(keys[1], 'POST', '/v1/vector_stores', body())).status).toBe(404);
     expect(upstream.asked).toEqual([]);
   });
 
-  test('is not reached through the file of a batch', async () => {
+  test('is not reachable through the input file of a batch', async () => {
     const lines = [
       '{"custom_id":"1","body":{"model":"m"}}',
       `{"custom_id":"2","body":{"input":[{"type":"input_file","file_id":"${file}"}]}}`,
@@ -340,7 +340,7 @@ describe("what is another holder's", () => {
     );
   });
 
-  test('is not reached by way of a completion either', async () => {
+  test('is not reachable through a completion', async () => {
     const content = [{ type: 'file', file: { file_id: file } }];
     const ask = (key: string) =>
       call(key, 'POST', '/v1/chat/completions', {
@@ -354,7 +354,7 @@ describe("what is another holder's", () => {
     expect(upstream.asked.map(({ url }) => url)).toEqual(['/v1/chat/completions']);
   });
 
-  test('is in no list, and neither is what nobody made here', async () => {
+  test('is in no list, and neither are objects without an owner', async () => {
     const stranger = upstream.put('files', { object: 'file' });
     for (const list of [
       await other.files.list(),
@@ -367,7 +367,7 @@ describe("what is another holder's", () => {
     await expect(other.files.retrieve(stranger)).rejects.toMatchObject({ status: 404 });
   });
 
-  test('stays so when an upstream gives its id a second time', async () => {
+  test('keeps its owner if the upstream returns its id again', async () => {
     upstream.intercept = (request, response) => {
       request.resume();
       request.once('end', () => response.end(JSON.stringify({ id: file, object: 'file', secret: 1 })));
@@ -378,7 +378,7 @@ describe("what is another holder's", () => {
     expect(answer.text).not.toContain('secret');
   });
 
-  test('words that only look like something are words', async () => {
+  test('texts that only resemble ids are texts', async () => {
     const answer = await call(keys[1], 'POST', '/v1/conversations', {
       metadata: { file_id: file, note: part },
       items: [
@@ -402,7 +402,7 @@ describe('a call', () => {
     ['DELETE', '/v1/batches', 405],
     ['GET', '/v1/assistants', 404],
     ['GET', '/v1/filesystem', 404],
-  ])('%s %s is none of the table', async (method, path, status) => {
+  ])('%s %s is not in the table', async (method, path, status) => {
     using raw = await gateway.connect();
     const response = await raw.ask({
       method,
@@ -413,7 +413,7 @@ describe('a call', () => {
     expect(upstream.asked).toEqual([]);
   });
 
-  test('without a key is refused, and so is one that the operator does not offer', async () => {
+  test('without a key is rejected, and so is one that is not offered', async () => {
     expect((await call('0'.repeat(32), 'GET', '/v1/files')).status).toBe(401);
     await using plain = await startGateway();
     const answer = await fetch(`${plain.url}/v1/files`, {
@@ -440,7 +440,7 @@ describe('a call', () => {
     expect(await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')).toBe(0);
   });
 
-  test('to a HEAD request has the headers of GET, and no body', async () => {
+  test('with HEAD has the headers of GET, and no body', async () => {
     const file = await fileOf(one, 'x'.repeat(1000));
     const content = await call(keys[0], 'HEAD', `/v1/files/${file}/content`);
     expect([content.status, content.headers.get('content-length'), content.text]).toEqual([200, '1000', '']);
@@ -451,7 +451,7 @@ describe('a call', () => {
     await until(async () => (await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')) === 0);
   });
 
-  test('that the upstream does not answer, or not to its end', async () => {
+  test('that the upstream does not answer, or not completely', async () => {
     const file = await fileOf(one, 'x'.repeat(1000));
     upstream.intercept = (request) => {
       request.resume();
@@ -474,7 +474,7 @@ describe('a call', () => {
     expect([cut.status, codeIn(cut.text)]).toEqual([502, 'upstream_invalid_response']);
   });
 
-  test('with a body that is too large, or no JSON', async () => {
+  test('with a body that is too large, or not JSON', async () => {
     const large = await call(keys[0], 'POST', '/v1/files', undefined, {}).then(() =>
       fetch(`${gateway.url}/v1/files`, {
         method: 'POST',
@@ -490,7 +490,7 @@ describe('a call', () => {
     ).toBe('unsupported_content_type');
   });
 
-  test('whose client leaves in the middle of its file ends at the upstream', async () => {
+  test('whose client disconnects during its file ends at the upstream', async () => {
     let ended: { readonly promise: Promise<unknown> } | undefined;
     upstream.intercept = (request) => {
       request.resume();
@@ -528,7 +528,7 @@ describe('a call', () => {
     expect((await ask()).status).toBe(429);
   });
 
-  test('is answered 503 while the store is away, and shows nothing', async () => {
+  test('is answered 503 while the store is unavailable', async () => {
     await using own = await startGateway({
       upstreams: { up: upstream.baseUrl },
       config: { passthrough: { upstream: 'up', paths: ['/v1/files'] } },

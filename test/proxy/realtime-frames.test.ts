@@ -79,8 +79,8 @@ function readerOf() {
   return { reader, texts, closes, long };
 }
 
-describe('a reader of frames', () => {
-  test('finds the texts, whatever they are and wherever they are cut', () => {
+describe('the frame reader', () => {
+  test('finds all texts, wherever they are cut', () => {
     fc.assert(
       fc.property(
         fc.array(message, { maxLength: 6 }),
@@ -99,7 +99,7 @@ describe('a reader of frames', () => {
     );
   });
 
-  test('stops at the end of each frame, and nowhere else', () => {
+  test('stops only at frame boundaries', () => {
     fc.assert(
       fc.property(
         fc.array(message, { minLength: 1, maxLength: 4 }),
@@ -125,7 +125,7 @@ describe('a reader of frames', () => {
     );
   });
 
-  test('takes any bytes, without a word and within bounds', () => {
+  test('accepts any bytes without an error and in bounded memory', () => {
     fc.assert(
       fc.property(fc.array(bytes(300), { maxLength: 20 }), fc.boolean(), (pieces, stop) => {
         const { reader, texts } = readerOf();
@@ -150,7 +150,7 @@ describe('a reader of frames', () => {
     ['a part of nothing', [0x80, 0]],
     ['a message within a message', [0x01, 0, 0x81, 0]],
     ['a length beyond all numbers', [0x82, 127, 255, 0, 0, 0, 0, 0, 0, 0]],
-  ])('is lost by %s, and reads no more', (_what, wrong) => {
+  ])('stops reading after %s', (_what, wrong) => {
     const { reader, texts } = readerOf();
     reader.push(Buffer.from(wrong));
     expect(reader.isLost).toBe(true);
@@ -158,7 +158,7 @@ describe('a reader of frames', () => {
     expect(texts).toEqual([]);
   });
 
-  test('passes over a text that is too long, in one frame and in many', () => {
+  test('skips a text that is too long, in one frame and in many', () => {
     const { reader, texts, long } = readerOf();
     const part = Buffer.alloc(65_536, 0x61);
     reader.push(encode({ opcode: 1, isFinal: true, payload: Buffer.alloc(MAX_TEXT + 1), mask: undefined }));
@@ -174,7 +174,7 @@ describe('a reader of frames', () => {
     [1000, 'bye', false],
     [4404, '', true],
     [1001, 'x'.repeat(123), true],
-  ])('reads the Close %i that is written here', (code, reason, isMasked) => {
+  ])('reads the Close %i that `closeFrame` writes', (code, reason, isMasked) => {
     const { reader, closes } = readerOf();
     reader.push(closeFrame(code, reason, isMasked));
     expect([closes, reader.hasClosed, reader.atBoundary]).toEqual([[code], true, true]);

@@ -18,7 +18,7 @@ const said = (text: string) =>
 /** Base64 of so many seconds of PCM as OpenAI has it. */
 const sound = (seconds: number) => 'A'.repeat(seconds * 64_000);
 
-describe('a session that is left', () => {
+describe('a session whose client disconnects', () => {
   let upstream: RealtimeUpstream;
   let gateway: Gateway;
 
@@ -62,7 +62,7 @@ describe('a session that is left', () => {
   test.each([
     ['with a Close', (client: Client) => client.close(1000)],
     ['without one', (client: Client) => client.terminate()],
-  ])('%s behind the last piece of an answer counts what is reported a moment later', async (_, leave) => {
+  ])('%s after the last piece of an answer counts the usage that is reported later', async (_, leave) => {
     const { client, session, key, read } = await open();
     client.send(event('response.create'));
     session.socket.send(event('response.created', { response: { id: 'r' } }));
@@ -86,7 +86,7 @@ describe('a session that is left', () => {
     });
   });
 
-  test('while an answer is cancelled counts what is reported of it', async () => {
+  test('while an answer is cancelled counts its reported usage', async () => {
     const { client, session, key, read } = await open();
     client.send(event('response.create'));
     session.socket.send(event('response.created', { response: { id: 'r' } }));
@@ -99,7 +99,7 @@ describe('a session that is left', () => {
     expect(await totalsOf(key)).toMatchObject({ prompt_tokens: 700, completion_tokens: 77 });
   });
 
-  test('for good counts the text of its answer and what was sent for it', async () => {
+  test('without a later report counts the text of its answer and of its input', async () => {
     const { client, session, key, read } = await open();
     client.send(said(WORDS.repeat(6)));
     client.send(event('response.create'));
@@ -115,7 +115,7 @@ describe('a session that is left', () => {
     expect(totals).toMatchObject({ requests: 1, estimated: 1 });
   });
 
-  test('between two answers counts nothing more, and lets its upstream go at once', async () => {
+  test('between two answers counts nothing more, and closes the upstream at once', async () => {
     const { client, session, key, read } = await open();
     client.send(event('response.create'));
     session.socket.send(event('response.created', { response: { id: 'r' } }));
@@ -178,7 +178,7 @@ describe('the usage of a session', () => {
     }
   });
 
-  test('does not lose an answer whose end is too long to be read', () => {
+  test('does not lose an answer whose last event is too long to be parsed', () => {
     const { usage, uses, hear } = reader();
     hear(event('response.created'));
     hear(event('response.output_text.delta', { delta: WORDS }));
@@ -191,7 +191,7 @@ describe('the usage of a session', () => {
     ]);
   });
 
-  test('counts what is too long to be read by its bytes', () => {
+  test('counts events that are too long to be parsed by their bytes', () => {
     const { usage, uses } = reader();
     usage.readLongInput(
       2_000_000,
@@ -203,7 +203,7 @@ describe('the usage of a session', () => {
     expect(uses).toMatchObject([{ tokens: { prompt: 500_000, completion: 500_000 } }]);
   });
 
-  test('counts the conversation that is read again, where an answer was asked for', () => {
+  test('counts the conversation as input of each answer', () => {
     const { usage, uses, hear, send } = reader();
     hear(event('response.created'));
     hear(responseDone(900, 100));
@@ -213,7 +213,7 @@ describe('the usage of a session', () => {
     expect(uses).toMatchObject([{ isEstimated: false }, { tokens: { prompt: 1_000, cached: 1_000 } }]);
   });
 
-  test('keeps what is sent during an answer for the next one', () => {
+  test('counts input during an answer for the next one', () => {
     const { usage, uses, hear, send } = reader();
     hear(event('response.created'));
     send(said(WORDS));

@@ -44,7 +44,7 @@ const good = [
 ];
 
 describe.each([1, 5, 1000, 1_000_000])('in pieces of %i bytes', (step) => {
-  test('good events pass as they came', () => {
+  test('valid events are forwarded unchanged', () => {
     const { passed, refusal } = pass(Buffer.concat(good), step);
     expect(passed.equals(Buffer.concat(good))).toBe(true);
     expect(refusal).toBe(undefined);
@@ -59,7 +59,7 @@ describe.each([1, 5, 1000, 1_000_000])('in pieces of %i bytes', (step) => {
     ['{"tools":[]}', 1008, 'tools'],
     ['\ufeff{"session":{"model":"x"}}', 1007, null],
     ['{"session":{"model":"x"}', 1007, null],
-  ])('%s is refused', (text, closeCode, param) => {
+  ])('%s is rejected', (text, closeCode, param) => {
     const bad = [
       frame(text),
       Buffer.concat([frame(text.slice(0, 9), { fin: false }), frame(text.slice(9), { opcode: 0 })]),
@@ -74,14 +74,14 @@ describe.each([1, 5, 1000, 1_000_000])('in pieces of %i bytes', (step) => {
   test.each([
     ['a binary message', frame('{"session":{"model":"x"}}', { opcode: 2 }), 1003],
     ['no frame', Buffer.from('GET / HTTP/1.1\r\n\r\n'), 1002],
-  ])('%s is refused', (_, bytes, closeCode) => {
+  ])('%s is rejected', (_, bytes, closeCode) => {
     const { passed, refusal } = pass(Buffer.concat([...good, bytes]), step);
     expect(passed.equals(Buffer.concat(good))).toBe(true);
     expect(refusal).toMatchObject({ closeCode });
   });
 });
 
-test('an event of more than 32 MiB is refused', () => {
+test('an event of more than 32 MiB is rejected', () => {
   const piece = frame('x'.repeat(60_000), { opcode: 0, fin: false });
   const gate = events();
   gate.admit(frame('{"a":"', { fin: false }));
@@ -125,7 +125,7 @@ describe('in a session', () => {
     return { client, session: await next, read, closed };
   }
 
-  test('the client reads why it ends, and the upstream nothing of the event', async () => {
+  test('the client receives the reason, and the upstream nothing of the event', async () => {
     const { client, session, read, closed } = await open('strict');
     client.send('{"type":"session.update","session":{"voice":"alloy"}}');
     client.send('{"type":"session.update","session":{"Model":"dear"}}');
@@ -144,7 +144,7 @@ describe('in a session', () => {
     expect(line).toMatchObject({ outcome: 'unsupported_parameter', closed_by: 'gateway' });
   });
 
-  test('a model without rules takes it', async () => {
+  test('a model without rules receives it', async () => {
     const { client, session, closed } = await open('open');
     client.send('{"type":"session.update","session":{"model":"dear"}}');
     await until(() => session.messages.length > 0, 'the event');

@@ -28,19 +28,19 @@ describe('the query', () => {
     'mod%2565l',
     '+model',
     'model+',
-  ])('refuses %s', (name) => {
+  ])('rejects %s', (name) => {
     for (const query of [`${name}=b`, `model=a&${name}=b`, `${name}&model=a`])
       expect(() => readSessionQuery(`/v1/realtime?${query}`)).toThrow(
         expect.objectContaining({ code: 'invalid_value', param: 'model' }),
       );
   });
 
-  test('can lose its model', () => {
+  test('can omit the model', () => {
     const query = readSessionQuery('/v1/realtime?a=1&model=m&b=%zz');
     expect(query.rewrite(undefined)).toBe('a=1&b=%zz');
   });
 
-  test('every other parameter stays byte for byte', () => {
+  test('keeps every other parameter byte for byte', () => {
     const piece = fc
       .stringMatching(/^[a-z0-9%+=._~!$'()*,;:@/?-]{0,12}$/)
       .filter((each) => !/^m/i.test(each) && !each.includes('%6') && !each.includes('%4'));
@@ -62,7 +62,7 @@ describe('the query', () => {
 });
 
 describe('the subprotocols', () => {
-  test('give the key, and lose it and every other that could be one', () => {
+  test('give the key, and are forwarded without it and without any that could be a key', () => {
     const offered =
       'realtime, openai-insecure-api-key.abc,openai-organization.org_1 , openai-project.p, openai-beta.realtime-v1, bearer.xyz, realtime';
     expect(readProtocols(offered)).toEqual({

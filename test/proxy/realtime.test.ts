@@ -117,7 +117,7 @@ describe('a realtime session', () => {
     await upstream[Symbol.asyncDispose]();
   });
 
-  test('carries texts and bytes in both directions as they are, in their order', async () => {
+  test('forwards texts and bytes unchanged and in order, in both directions', async () => {
     const { client, session, messages, closed } = await open(gateway, upstream);
     client.send('{"type":"session.update"}');
     client.send(Buffer.from([0, 255, 1]));
@@ -139,7 +139,7 @@ describe('a realtime session', () => {
     expect(await closed).toEqual({ code: 1000, reason: 'done' });
   });
 
-  test('is opened with the credentials of the operator, and with nothing of the client', async () => {
+  test("is opened with the operator's credentials, and without any of the client's", async () => {
     const next = upstream.next();
     const client = new Client(
       wsUrl(gateway, '?model=test-model&x=%2f+%C3%A4&x=2'),
@@ -175,7 +175,7 @@ describe('a realtime session', () => {
     await closed;
   });
 
-  test('takes the key of a browser from the subprotocol, which goes no further', async () => {
+  test('reads the key of a browser from the subprotocol, and does not forward it', async () => {
     const next = upstream.next();
     const client = new WebSocket(wsUrl(gateway), ['realtime', `openai-insecure-api-key.${key}`]);
     await within(once(client, 'open'), 'the session');
@@ -192,7 +192,7 @@ describe('a realtime session', () => {
     expect(gateway.output).not.toContain(key);
   });
 
-  test('is held with the official client, which forces TLS on', async () => {
+  test('works with the official client, which forces TLS', async () => {
     const port = Number(new URL(gateway.url).port);
     const front = createServer(makeCertificate(), (socket) => {
       const back = connect(port, '127.0.0.1');
@@ -240,7 +240,7 @@ describe('a realtime session', () => {
     },
   );
 
-  test('passes on a Close without a code, and what came together with it', async () => {
+  test('forwards a Close without a code, and the bytes before it', async () => {
     const { session, messages, closed } = await open(gateway, upstream);
     for (let i = 0; i < 50; i++) session.socket.send(Buffer.alloc(10_000, i));
     session.socket.close();
@@ -248,7 +248,7 @@ describe('a realtime session', () => {
     expect(messages.length).toBe(50);
   });
 
-  test('is cut, and never closed cleanly, where the upstream breaks off', async () => {
+  test('is cut, and not closed cleanly, if the upstream breaks off', async () => {
     const { session, messages, closed } = await open(gateway, upstream);
     session.socket.send('the last');
     await until(() => messages.length === 1);
@@ -263,7 +263,7 @@ describe('a realtime session', () => {
     expect(ended.messages.map(({ text }) => text)).toEqual(['kept']);
   });
 
-  test('ends at the upstream when the client vanishes', async () => {
+  test('ends at the upstream when the client disconnects', async () => {
     const { client, session, closed } = await open(gateway, upstream);
     client.terminate();
     expect(await within(session.closed, 'the end at the upstream')).toMatchObject({ code: 1006 });
@@ -272,7 +272,7 @@ describe('a realtime session', () => {
     expect(line).toMatchObject({ status: 499, close_code: 1006, closed_by: 'client' });
   });
 
-  test('passes on pings and pongs with what they hold', async () => {
+  test('forwards pings and pongs with their payload', async () => {
     const { client, session, closed } = await open(gateway, upstream);
     const ping = once(session.socket, 'ping');
     const pong = once(client, 'pong');
@@ -286,7 +286,7 @@ describe('a realtime session', () => {
     await closed;
   });
 
-  test('keeps what the client sends before the upstream has answered', async () => {
+  test('buffers what the client sends before the upstream answers', async () => {
     let answer = () => {};
     const asked = new Promise<void>((resolve) => {
       upstream.options = {
@@ -317,7 +317,7 @@ describe('a realtime session', () => {
     await session.closed;
   });
 
-  test('waits for a client that does not read', async () => {
+  test('applies backpressure of a client that does not read', async () => {
     const { client, session, closed } = await open(gateway, upstream);
     client.pause();
     const piece = Buffer.alloc(1024 * 1024);
@@ -334,7 +334,7 @@ describe('a realtime session', () => {
     await closed;
   });
 
-  test('waits for an upstream that does not read', async () => {
+  test('applies backpressure of an upstream that does not read', async () => {
     const { client, session, closed } = await open(gateway, upstream);
     session.raw.pause();
     const piece = Buffer.alloc(1024 * 1024);
@@ -347,7 +347,7 @@ describe('a realtime session', () => {
     await closed;
   });
 
-  test('is opened in its turn, behind a request on the same connection', async () => {
+  test('is opened after an earlier request on the same connection', async () => {
     const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
     const chunks: Buffer[] = [];
     socket.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -361,7 +361,7 @@ describe('a realtime session', () => {
     socket.destroy();
   });
 
-  test('that is refused tells so to a client that has sent much already', async () => {
+  test('that is rejected answers a client that has already sent much', async () => {
     const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
     const chunks: Buffer[] = [];
     socket.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -375,7 +375,7 @@ describe('a realtime session', () => {
     socket.destroy();
   });
 
-  test('counts one request and the tokens of its answers, and tells them in its line', async () => {
+  test('counts one request and the tokens of its answers, and logs them', async () => {
     const holder = await gateway.issueKey('Pro');
     const { client, session, messages, closed } = await open(gateway, upstream, holder);
     session.socket.send(responseDone(100, 20, 40));
@@ -476,7 +476,7 @@ describe('a realtime session', () => {
     expect(response.json()).toHaveProperty('error.message');
   });
 
-  test('an upgrade where none is offered is an ordinary request', async () => {
+  test('an upgrade on another URL is an ordinary request', async () => {
     using raw = await gateway.connect();
     const headers = {
       connection: 'upgrade',
@@ -548,7 +548,7 @@ describe('an upstream that opens no session', () => {
     expect([answer.status, errorCode(answer.body)]).toEqual([502, 'upstream_invalid_response']);
   });
 
-  test('is passed over for the next target', async () => {
+  test('is followed by the next target', async () => {
     await using broken = await RealtimeUpstream.start({ refuse: answering(errorAnswer(503)) });
     await using good = await RealtimeUpstream.start();
     await using gateway = await startGateway({
@@ -561,7 +561,7 @@ describe('an upstream that opens no session', () => {
     expect(await lineOf(gateway)).toMatchObject({ attempts: 3, upstream: 'good', upstream_status: 101 });
   });
 
-  test('is not waited for longer than its deadline', async () => {
+  test('is left at its deadline', async () => {
     await using upstream = await RealtimeUpstream.start({ refuse: () => true });
     await using gateway = await startGateway({
       upstreams: { up: upstream.baseUrl },
@@ -573,7 +573,7 @@ describe('an upstream that opens no session', () => {
     expect([answer.status, errorCode(answer.body)]).toEqual([504, 'upstream_timeout']);
   });
 
-  test('counts in the breaker when it is not answered in time, by a deadline of the target', async () => {
+  test('counts in the breaker after a deadline of the target', async () => {
     await using upstream = await RealtimeUpstream.start({ refuse: () => true });
     const target = { upstream: 'up', model: 'upstream-model', timeouts: { headers: '20ms' } };
     await using gateway = await startGateway({
@@ -591,7 +591,7 @@ describe('an upstream that opens no session', () => {
     expect(await gateway.metric(breaker)).toBe(2);
   });
 
-  test('is left when the client leaves first', async () => {
+  test('is left when the client disconnects first', async () => {
     let socket: Socket | undefined;
     await using upstream = await RealtimeUpstream.start({
       refuse: (_request, raw) => {
@@ -613,7 +613,7 @@ describe('an upstream that opens no session', () => {
   });
 });
 
-test('the built-in model can be talked to', async () => {
+test('the built-in model answers in a session', async () => {
   await using gateway = await startGateway();
   const client = new Client(wsUrl(gateway), ['realtime'], {
     headers: { authorization: `Bearer ${await gateway.key()}` },
@@ -672,7 +672,7 @@ test('a model that is not offered for it opens no session', async () => {
 });
 
 describe('the gateway ends a session', () => {
-  test('at the end of a drain, with 1001; and begins none meanwhile', async () => {
+  test('at the end of a drain, with 1001, and opens none during it', async () => {
     await using upstream = await RealtimeUpstream.start();
     await using gateway = await startGateway({
       upstreams: { up: upstream.baseUrl },
@@ -700,7 +700,7 @@ describe('the gateway ends a session', () => {
     });
   });
 
-  test('of a compromised key with 1008, and of no other', async () => {
+  test('of a compromised key with 1008, and no other session', async () => {
     await using upstream = await RealtimeUpstream.start();
     await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
     const bad = await gateway.issueKey();
@@ -742,7 +742,7 @@ describe('the gateway ends a session', () => {
     expect([next.status, errorCode(next.body)]).toEqual([429, reason]);
   });
 
-  test('that is silent, or too old', async () => {
+  test('that is idle, or too old', async () => {
     await using upstream = await RealtimeUpstream.start();
     await using gateway = await startGateway({
       upstreams: { up: upstream.baseUrl },
@@ -771,7 +771,7 @@ describe('the gateway ends a session', () => {
     client.terminate();
   });
 
-  test('where a frame ends, and not in the middle of one', async () => {
+  test('at a frame boundary, and not within a frame', async () => {
     await using upstream = await RealtimeUpstream.start();
     await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
     const { session, messages, closed } = await open(gateway, upstream);
@@ -789,7 +789,7 @@ describe('the gateway ends a session', () => {
   });
 });
 
-test('a session holds one of the places of its holder for as long as it lasts', async () => {
+test('a session holds a concurrency slot of its holder until it ends', async () => {
   await using upstream = await RealtimeUpstream.start();
   await using gateway = await startGateway({
     upstreams: { up: upstream.baseUrl },
@@ -807,7 +807,7 @@ test('a session holds one of the places of its holder for as long as it lasts', 
   expect((await refusal(gateway, '?model=test-model', headers)).status).toBe(429);
 });
 
-test('of a crowd that ends in every way at random moments nothing is left', async () => {
+test('many sessions that end in every way at random times leave nothing behind', async () => {
   await using upstream = await RealtimeUpstream.start({
     onSession: ({ socket, raw }) => {
       socket.send('{"type":"session.created"}');

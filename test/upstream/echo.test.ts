@@ -96,7 +96,7 @@ function parseFrames(chunks: readonly string[]): Chunk[] {
 }
 
 describe('a completion', () => {
-  test('says back what the last user message said, with usage that adds up', async () => {
+  test('repeats the last user message, with usage that adds up', async () => {
     const heard = await askToEnd({
       model: 'demo/echo',
       messages: [
@@ -141,22 +141,25 @@ describe('a completion', () => {
     expect(heard.chunks.join('')).toContain('You said: look at this');
   });
 
-  test('has an answer where no user spoke', async () => {
+  test('answers without a user message', async () => {
     const heard = await askToEnd({ model: 'echo', messages: [{ role: 'system', content: 'x' }] });
     expect(JSON.parse(heard.chunks.join('')).choices[0].message.content).not.toBe('');
   });
 
-  test.each(['max_tokens', 'max_completion_tokens'])('stops at %s and says so', async (name) => {
-    const heard = await askToEnd({ ...hello, [name]: 3 });
-    const body = JSON.parse(heard.chunks.join(''));
-    expect(body.choices[0]).toMatchObject({
-      message: { content: 'You said: hello' },
-      finish_reason: 'length',
-    });
-    expect(body.usage.completion_tokens).toBe(3);
-  });
+  test.each(['max_tokens', 'max_completion_tokens'])(
+    'stops at %s with finish_reason length',
+    async (name) => {
+      const heard = await askToEnd({ ...hello, [name]: 3 });
+      const body = JSON.parse(heard.chunks.join(''));
+      expect(body.choices[0]).toMatchObject({
+        message: { content: 'You said: hello' },
+        finish_reason: 'length',
+      });
+      expect(body.usage.completion_tokens).toBe(3);
+    },
+  );
 
-  test('never answers without end', async () => {
+  test('has a bounded length', async () => {
     const heard = await askToEnd({ model: 'echo', messages: [user('😀'.repeat(100_000))] });
     const body = JSON.parse(heard.chunks.join(''));
     expect(body.choices[0].finish_reason).toBe('length');
@@ -210,14 +213,14 @@ describe('a stream', () => {
     expect(words.join('')).toBe(JSON.parse(whole.chunks.join('')).choices[0].message.content);
   });
 
-  test('never cuts a character in two', async () => {
+  test('never splits a character', async () => {
     const heard = await askToEnd({ model: 'echo', messages: [user(`x${'😀'.repeat(50)}`)], stream: true });
     const words = parseFrames(heard.chunks).map((frame) => frame.choices[0]?.delta.content ?? '');
     expect(words.filter((word) => !/^\P{Cs}*$/u.test(word))).toEqual([]);
     expect(words.join('')).toBe(`You said: x${'😀'.repeat(50)}`);
   });
 
-  test('waits between the words', async () => {
+  test('delays each word', async () => {
     const started = performance.now();
     const heard = ask({ ...hello, stream: true }, new EchoTransport({ delay: 15 }));
     await within(heard.over, 'the end of the answer');
@@ -226,7 +229,7 @@ describe('a stream', () => {
   });
 });
 
-describe('a request that a vendor would refuse', () => {
+describe('a request that a vendor would reject', () => {
   test.each([
     ['not JSON', '{', null, null],
     ['not an object', '[]', null, null],
@@ -252,14 +255,14 @@ describe('a request that a vendor would refuse', () => {
     });
   });
 
-  test('null where it means absent is no fault', async () => {
+  test('null counts as absent', async () => {
     const heard = await askToEnd({ ...hello, max_tokens: null, stream: null, stream_options: null });
     expect(heard.status).toBe(200);
   });
 });
 
 describe('as a transport', () => {
-  test('it tells the sink nothing before send has returned', async () => {
+  test('it calls no sink method before send returns', async () => {
     const heard = ask(hello);
     expect(heard.events).toEqual([]);
     await within(heard.over, 'the end of the answer');
@@ -280,7 +283,7 @@ describe('as a transport', () => {
   test.each([
     ['every', 7],
     ['the first', 1],
-  ])('pausing and resuming inside %s call of the sink doubles nothing', async (_name, times) => {
+  ])('pausing and resuming inside %s sink call repeats nothing', async (_name, times) => {
     let left = times;
     const heard = ask({ ...hello, stream: true }, undefined, (call) => {
       left -= 1;
@@ -294,7 +297,7 @@ describe('as a transport', () => {
     expect(heard.events).toEqual(['head', ...Array.from({ length: 7 }, () => 'data'), 'end']);
   });
 
-  test('a pause holds also after a pause that was taken back at once', async () => {
+  test('a pause holds after an immediate resume', async () => {
     const heard = ask({ ...hello, stream: true }, undefined, (call) => {
       call.pause();
       call.resume();
@@ -305,7 +308,7 @@ describe('as a transport', () => {
     expect(heard.chunks.length).toBe(1);
   });
 
-  test('resuming after an abort resumes nothing', async () => {
+  test('resuming after an abort has no effect', async () => {
     const heard = ask({ ...hello, stream: true }, undefined, (call) => {
       call.pause();
       call.abort();
@@ -329,14 +332,14 @@ describe('as a transport', () => {
     expect(heard.events).toEqual(['head']);
   });
 
-  test('abort inside a call of the sink is the last thing it hears', async () => {
+  test('an abort inside a sink call ends the calls', async () => {
     const heard = ask({ ...hello, stream: true }, undefined, (call) => call.abort());
     await until(() => heard.chunks.length === 1, 'the first chunk');
     await pause(30);
     expect(heard.events).toEqual(['head', 'data']);
   });
 
-  test('closing it aborts what is under way and fails what comes later', async () => {
+  test('closing it aborts running requests and rejects later ones', async () => {
     const echo = new EchoTransport({ delay: 20 });
     const running = ask({ ...hello, stream: true }, echo);
     await until(() => running.events.length > 0, 'the head');

@@ -66,7 +66,7 @@ test.each([1, 2, 3])(
   120_000,
 );
 
-test('of two on one directory, the one that lives counts what the killed one left; and it loses nothing itself', async () => {
+test('of two processes on one directory, the survivor counts the usage of the killed one and loses none of its own', async () => {
   await using killed = begin('killed');
   await using living = begin('living');
   await until(() => Number(killed.lines.at(-1)) - Number(killed.lines[0]) > 2500, 'records', 60_000);
@@ -85,7 +85,7 @@ test('of two on one directory, the one that lives counts what the killed one lef
   expect(existsSync(directory)).toBe(true);
 }, 120_000);
 
-test('a process that does not close its outbox ends all the same, and the next one sends what it wrote', async () => {
+test('a process ends without closing its outbox, and the next one sends its usage', async () => {
   const script = fileURLToPath(new URL('./children/no-close.ts', import.meta.url));
   await using child = startChild(script, [dir.file('keys.db'), directory]);
   expect([await within(child.ended, 'the end of the process'), child.stderr()]).toEqual([0, '']);

@@ -59,7 +59,7 @@ async function get(query = '', holder = 'holder-1') {
 }
 
 describe('GET /admin/usage', () => {
-  test('has the days and models of the holder, with all of its keys, the stored and the pending', async () => {
+  test('reports days and models of the holder over all of its keys, stored and pending', async () => {
     outbox.record(record({ upstream: 'secret-upstream' }));
     await outbox.flush();
     outbox.record(record({ prefix: 'ffffffff', upstream: 'other-upstream', outcome: 'upstream_error' }));
@@ -117,11 +117,11 @@ describe('GET /admin/usage', () => {
     expect(response.text()).not.toContain('upstream');
   });
 
-  test('has what the holder pays for, where it does', async () => {
+  test('reports the plan of a paying holder', async () => {
     expect(property((await get('', 'holder-2')).json(), 'plan')).toEqual({ tier: 'Pro' });
   });
 
-  test('is of as many days as asked for, with today', async () => {
+  test('covers the requested number of days, including today', async () => {
     for (const daysAgo of [0, 1, 29, 30, 89, 90]) outbox.record(record({ at: AT - daysAgo * 86_400_000 }));
     const requests = async (query: string) =>
       property(property((await get(query)).json(), 'totals'), 'requests');
@@ -148,7 +148,7 @@ describe('GET /admin/usage', () => {
     },
   );
 
-  test('without a key is 401, and without the store 503', async () => {
+  test('is 401 without a key, and 503 without the store', async () => {
     expect(errorCode(await get('', ''))).toBe('missing_api_key');
     expect((await get('?days=x', '')).status).toBe(401);
     await store.close();
@@ -159,7 +159,7 @@ describe('GET /admin/usage', () => {
 });
 
 describe('totals for limits', () => {
-  test('are of the day and the month in UTC, with what is pending', async () => {
+  test('cover the day and the month in UTC, with pending usage', async () => {
     now = Date.parse('2030-02-01T00:00:00Z');
     for (const at of ['2030-01-31T23:59:59Z', '2030-02-01T00:00:00Z', '2030-02-01T00:00:01Z']) {
       outbox.record(record({ at: Date.parse(at) }));
@@ -178,7 +178,7 @@ describe('totals for limits', () => {
     expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 0 });
   });
 
-  test('miss nothing that goes to the store between its answer and the sum', async () => {
+  test('miss nothing that reaches the store during the read', async () => {
     outbox.record(record({ at: now }));
     faulty.onRead = async () => {
       faulty.onRead = undefined;

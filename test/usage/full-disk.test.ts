@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { tempDir } from '../helpers/wait.ts';
 
-test('a disk that is full loses nothing while the memory has room, and leaves no half of a write', async () => {
+test('a full disk loses nothing while memory has room, and leaves no partial write', async () => {
   await using dir = await tempDir();
   const script = fileURLToPath(new URL('./children/full-disk.ts', import.meta.url));
   // Files may not grow beyond 128 or 256 KiB: a write there fails in the middle, as on a full disk.

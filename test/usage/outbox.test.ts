@@ -72,7 +72,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
 
   const counted = async () => (await sums(store.usage))?.requests;
 
-  test('what is recorded is in the store soon, in few batches, and nowhere else then', async () => {
+  test('recorded usage reaches the store soon, in few batches, and is then removed', async () => {
     const { outbox, told } = await open(QUICK);
     for (let index = 0; index < 1000; index += 1) outbox.record(record({ model: `m${index % 7}` }));
     await until(async () => (await counted()) === 1000, 'all requests');
@@ -82,7 +82,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(told.dropped).toEqual({});
   });
 
-  test('the file holds a record before the store does, and is for this user alone', async () => {
+  test('the file has a record before the store, and is readable only by its owner', async () => {
     const { outbox } = await open({ ...BY_HAND, writeMs: 5 });
     outbox.record(record());
     const [name = ''] = files(directory);
@@ -113,7 +113,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     },
   );
 
-  test('while the store is away the outbox grows by few batches, and drains when it is back', async () => {
+  test('while the store is unavailable the outbox grows by few batches, and drains afterwards', async () => {
     const { outbox, told } = await open(QUICK);
     faulty.rest = 'refuses';
     for (let index = 0; index < 40; index += 1) {
@@ -128,7 +128,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await until(() => told.waiting.segments === 0, 'an empty outbox');
   });
 
-  test('what a process left behind is sent by the next one, whether the store had it or not', async () => {
+  test('the next process sends the usage that an ended one left, whether the store had it or not', async () => {
     const first = await open();
     faulty.next.push('commits and fails', 'refuses');
     first.outbox.record(record());
@@ -144,7 +144,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(files(directory)).toHaveLength(1);
   });
 
-  test('of several that start at once, one sends what was left', async () => {
+  test('of several processes that start at once, one sends it', async () => {
     const first = await open();
     faulty.rest = 'refuses';
     for (let index = 0; index < 20; index += 1) {
@@ -161,7 +161,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(others.reduce((sum, { told }) => sum + told.batches.known, 0)).toBe(0);
   });
 
-  test('two on one directory leave each other alone', async () => {
+  test('two processes share one directory', async () => {
     const [one, two] = [await open({ ...BY_HAND, scanMs: 5 }), await open({ ...BY_HAND, scanMs: 5 })];
     faulty.rest = 'refuses';
     for (const { outbox } of [one, two]) {
@@ -175,7 +175,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await counted()).toBe(2);
   });
 
-  test('a process that is stopped keeps its file', async () => {
+  test('a stopped process keeps its file', async () => {
     const { outbox } = await open();
     faulty.rest = 'refuses';
     outbox.record(record());
@@ -192,7 +192,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 
   describe('a file of the former format', () => {
-    test('counts when its process has gone, under the id of its batch', async () => {
+    test('is counted after its process ended, under the id of its batch', async () => {
       const path = writeOldFile(directory, '0123456789abcdef', line());
       writeFileSync(join(directory, `${FOREIGN}.alive`), '');
       const { told } = await open(QUICK);
@@ -206,7 +206,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(readdirSync(directory).filter((name) => !name.includes('.outbox'))).toEqual([]);
     });
 
-    test('counts without a last line that was cut, and without a wrong line, which is kept aside', async () => {
+    test('is counted without a truncated last line and without an invalid line, which is set aside', async () => {
       age(writeOldFile(directory, '0000000000000001', line() + line().slice(0, -20)), 120_000);
       age(writeOldFile(directory, '0000000000000002', `${line()}what is this?\n${line()}`), 120_000);
       age(writeOldFile(directory, '0000000000000003', ''), 120_000);
@@ -218,7 +218,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(existsSync(join(directory, 'README'))).toBe(true);
     });
 
-    test('that is so old that its batch may be forgotten is kept aside, loudly', async () => {
+    test('that is too old for its batch id to be known is set aside and logged', async () => {
       age(writeOldFile(directory, '0000000000000001', line()), 7 * 86_400_000);
       const { told } = await open(QUICK);
       await until(() => existsSync(join(directory, '0000000000000001.aside')), 'the file');
@@ -228,7 +228,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  describe('a file that is damaged', () => {
+  describe('a damaged file', () => {
     /** A file with 40 batches of a process that has gone. */
     async function abandoned(): Promise<string> {
       const { outbox } = await open();
@@ -243,7 +243,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       return join(directory, name);
     }
 
-    test('in the middle counts what can be read, and is kept', async () => {
+    test('with an unreadable page is counted without it, and kept', async () => {
       const path = await abandoned();
       const at = readFileSync(path).indexOf('"m20-10"');
       const handle = await openFile(path, 'r+');
@@ -258,7 +258,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(existsSync(path.replace(/outbox$/, 'damaged'))).toBe(true);
     });
 
-    test('from its first byte on is kept, and the outbox works', async () => {
+    test('without a valid header is kept, and the outbox works', async () => {
       const path = await abandoned();
       writeFileSync(path, 'this is no database, and never was one. '.repeat(1000));
       const { outbox, told } = await open(BY_HAND);
@@ -269,7 +269,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await counted()).toBe(1);
     });
 
-    test('at the end of its log counts all earlier writes', async () => {
+    test('with a truncated log is counted up to the last complete write', async () => {
       const { outbox } = await open();
       faulty.rest = 'refuses';
       for (let index = 0; index < 5; index += 1) {
@@ -289,7 +289,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  test('a batch that the store never takes is kept aside and holds up nobody', async () => {
+  test('a batch that the store never accepts is set aside and delays no other', async () => {
     const { outbox, told } = await open(QUICK);
     faulty.next.push('refuses');
     outbox.record(record());
@@ -305,7 +305,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await until(() => told.waiting.segments === 0, 'an empty outbox');
   });
 
-  test('a directory that is full drops its oldest batches, counted and told', async () => {
+  test('a full directory drops its oldest batches, counted and logged', async () => {
     const { outbox, told } = await open({ ...BY_HAND, scanMs: 10, diskBytes: 200_000 });
     faulty.rest = 'refuses';
     let recorded = 0;
@@ -322,7 +322,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(told.log).toContain('usage is not counted');
   });
 
-  test('a directory that cannot be used is told, and the store counts all the same', async () => {
+  test('an unusable directory is logged, and usage still reaches the store', async () => {
     writeFileSync(directory, 'a file');
     const { outbox, told } = await open();
     outbox.record(record());
@@ -333,7 +333,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(told.log).toContain('in memory only');
   });
 
-  test('with neither disk nor store the memory has a bound; what is beyond is dropped, counted and told', async () => {
+  test('without disk and store the memory is bounded; usage beyond is dropped, counted and logged', async () => {
     writeFileSync(directory, 'a file');
     const { outbox, told } = await open({ ...BY_HAND, memoryRows: 10 });
     faulty.rest = 'refuses';
@@ -349,7 +349,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await counted()).toBe(12);
   });
 
-  test('a file that is deleted is replaced, and what it holds is sent', async () => {
+  test('a deleted file is replaced, and its usage is sent', async () => {
     const { outbox, told } = await open({ ...BY_HAND, scanMs: 5 });
     faulty.rest = 'refuses';
     outbox.record(record());
@@ -369,7 +369,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect([await counted(), told.dropped]).toEqual([2, {}]);
   });
 
-  test('a record that is none is dropped and does no harm', async () => {
+  test('an invalid record is dropped', async () => {
     const { outbox, told } = await open();
     Reflect.apply(outbox.record, outbox, [{}]);
     expect(told.dropped).toEqual({ refused: 1 });
@@ -378,7 +378,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 
   describe('closing', () => {
-    test('sends what is left, and nothing remains', async () => {
+    test('sends the backlog, and nothing remains', async () => {
       const { outbox, told } = await open();
       outbox.record(record());
       await outbox.close(30_000);
@@ -402,7 +402,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       await until(async () => (await counted()) === 1, 'the request');
     });
 
-    test('without time keeps what was recorded while a write was under way', async () => {
+    test('without time keeps what was recorded during a write', async () => {
       const { outbox } = await open({ ...BY_HAND, writeMs: 1 });
       faulty.rest = 'refuses';
       outbox.record(record());
@@ -415,7 +415,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       await until(async () => (await counted()) === 2, 'both');
     });
 
-    test('with a store that never answers ends in time too', async () => {
+    test('with a store that never answers ends in time', async () => {
       const silent = { ...faulty, addUsage: () => new Promise<'written'>(() => {}) };
       const { outbox } = await openOutbox(Object.assign(Object.create(faulty), silent), directory, BY_HAND);
       outboxes.push(outbox);
@@ -427,7 +427,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
   });
 
-  test('ids of batches are forgotten after a week', async () => {
+  test('batch ids are deleted after a week', async () => {
     let now = Date.parse('2030-01-01T00:00:00Z');
     const { outbox } = await open(QUICK, () => now);
     outbox.record(record());

@@ -95,7 +95,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     },
   );
 
-  test('a batch that is committed while it is asked for is counted once', async () => {
+  test('a batch that is committed during the read is counted once', async () => {
     const { outbox, usage } = await open();
     const holderId = newHolder();
     outbox.record(record({ holderId }));
@@ -113,7 +113,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(reads).toBe(2);
   });
 
-  test('what another process left, counted by the store or not, is counted once', async () => {
+  test('usage that another process left is counted once, whether the store has it or not', async () => {
     const first = await open();
     const holderId = newHolder();
     for (const fault of ['commits and fails', 'refuses'] as const) {
@@ -127,7 +127,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await seen(second.usage, holderId)).toBe(2);
   });
 
-  test('while a backlog drains, and more is recorded, no report is ever wrong', async () => {
+  test('every report is right while a backlog drains and more is recorded', async () => {
     const { outbox, told, usage } = await open(QUICK);
     const holderId = newHolder();
     faulty.rest = 'refuses';
@@ -151,7 +151,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await seen(usage, holderId)).toBe(90);
   });
 
-  test('a report that batches have disturbed makes the next ones wait', async () => {
+  test('a report that batches disturbed makes the next batches wait', async () => {
     const { outbox, told, usage } = await open();
     const holderId = newHolder();
     faulty.rest = 'refuses';
@@ -174,7 +174,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await draining).toBe(true);
   });
 
-  test('what is being written to the file is counted once', async () => {
+  test('usage that is being written to the file is counted once', async () => {
     const { outbox, usage } = await open({ ...BY_HAND, writeMs: 5 });
     const holderId = newHolder();
     const { call } = OutboxDisk.prototype;
@@ -200,7 +200,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     calls.mockRestore();
   });
 
-  test('what cannot be read in time is an error and no half of an answer, and holds up nobody', async () => {
+  test('a report that cannot be read in time is an error, and delays no other', async () => {
     const { outbox, usage } = await open({ ...BY_HAND, readMs: 50 });
     const holderId = newHolder();
     outbox.record(record({ holderId }));
@@ -211,7 +211,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await until(async () => (await usage.totalsOf(holderId)).requests_per_day === 1, 'the report');
   });
 
-  test('with any faults, kills and takeovers a report has what a simple count has', async () => {
+  test('a report equals a simple count after any faults, kills and take-overs', async () => {
     const action = fc.oneof(
       {
         weight: 5,

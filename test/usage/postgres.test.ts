@@ -27,7 +27,7 @@ afterEach(async () => {
   await dir.remove();
 });
 
-test('while the server pauses the outbox grows, and it drains when the server goes on', async () => {
+test('the outbox grows while the server pauses, and drains when it continues', async () => {
   const { outbox, told } = await open(store.usage, dir.file('directory'), QUICK);
   outbox.record(record());
   await until(async () => (await sums(store.usage))?.requests === 1, 'the first request');
@@ -45,7 +45,7 @@ test('while the server pauses the outbox grows, and it drains when the server go
   await outbox.close(30_000);
 }, 120_000);
 
-test('connections that break at any moment, in a commit too, lose nothing and double nothing', async () => {
+test('connections that break at any time, also in a commit, lose nothing and count nothing twice', async () => {
   const { outbox, told } = await open(store.usage, dir.file('directory'), {
     ...QUICK,
     writeMs: 1,

@@ -115,7 +115,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     );
   }
 
-  test('none is lost but what was in no line, and none counts twice', async () => {
+  test('no written record is lost, and none counts twice', async () => {
     await fc.assert(fc.asyncProperty(fc.array(action, { maxLength: 25 }), check), {
       numRuns: 10,
     });

@@ -35,7 +35,7 @@ describe('a record', () => {
     ]);
   });
 
-  test('gives the tokens of an earlier attempt to its own upstream, and counts the request once', () => {
+  test('counts tokens of an earlier attempt for its upstream, and the request once', () => {
     const usage = { prompt: 5, completion: 2, cached: 0, reasoning: 0 };
     const rows = rowsOf(record({ attempts: 2, extra: [{ upstream: 'azure', usage, costNanos: 3 }] }));
     expect(
@@ -46,7 +46,7 @@ describe('a record', () => {
     ]);
   });
 
-  test('of a request that goes on has its tokens and nothing else', () => {
+  test('of a running request has only tokens', () => {
     const [row, ...more] = rowsOf(record({ isPart: true, extra: [] }));
     expect(more).toEqual([]);
     expect(row?.sums).toMatchObject({ requests: 0, attempts: 0, priced: 0, duration_ms: 0, ttft_count: 0 });
@@ -70,7 +70,7 @@ describe('a record', () => {
     expect(rowsOf(record({ isEstimated: true }))[0]?.sums.estimated).toBe(1);
   });
 
-  test('with numbers that cannot be is held within what can', () => {
+  test('with impossible numbers is bounded', () => {
     const usage = { prompt: 1e300, completion: -5, cached: Number.NaN, reasoning: 7 };
     const [row] = rowsOf(record({ usage, durationMs: Number.POSITIVE_INFINITY, at: Number.NaN }));
     expect(row?.sums).toMatchObject({
@@ -84,7 +84,7 @@ describe('a record', () => {
     expect(rowsOf(record({ usage: more }))[0]?.sums).toMatchObject({ cached: 10, reasoning: 5 });
   });
 
-  test('with texts that no database takes is made one that all take', () => {
+  test('with texts that databases reject is made valid', () => {
     const [row] = rowsOf(record({ model: `a\0b\ud800c\n${'x'.repeat(500)}` }));
     expect(row?.model.slice(0, 6)).toBe('a\ufffdb\ufffdc\ufffd');
     expect(row?.model).toHaveLength(256);
@@ -106,7 +106,7 @@ describe('hours', () => {
     expect(dayOf(Date.parse(time))).toBe(hour.slice(0, 10));
   });
 
-  test('a time that has no hour has the nearest', () => {
+  test('a time out of range has the nearest hour', () => {
     expect([hourOf(-1), hourOf(1e300)]).toEqual(['1970-01-01T00', '9999-12-31T23']);
   });
 
@@ -118,7 +118,7 @@ describe('hours', () => {
 describe('a cost', () => {
   const usage = { prompt: 1000, completion: 200, cached: 400, reasoning: 150 };
 
-  test('takes cached tokens out of the prompt, and reasoning tokens as part of the completion', () => {
+  test('prices cached tokens apart from the prompt, and reasoning tokens as part of the completion', () => {
     // 600 × 0.15 + 400 × 0.075 + 200 × 0.6, per million.
     expect(costOf({ input: 0.15, cached_input: 0.075, output: 0.6 }, usage)).toBe(240_000);
     expect(costOf({ input: 0.15, output: 0.6 }, usage)).toBe(270_000);
@@ -133,11 +133,11 @@ describe('a cost', () => {
     expect(costOf({ input: 0.0004, output: 0.0004 }, { ...one, completion: 1 })).toBe(1);
   });
 
-  test('stops at what a number holds', () => {
+  test('stops at the largest safe integer', () => {
     expect(costOf({ input: 1e9, output: 1e9 }, { ...usage, prompt: 1e9 })).toBe(Number.MAX_SAFE_INTEGER);
   });
 
-  test('is exact: the same as with fractions of whole numbers', () => {
+  test('is exact', () => {
     const tokens = fc.nat(2_000_000);
     const price = fc.nat(200_000_000);
     fc.assert(
@@ -185,7 +185,7 @@ describe('a row as text', () => {
     );
   });
 
-  test('that is cut anywhere is not valid, nor is a line', () => {
+  test('is invalid if it is truncated anywhere', () => {
     for (let length = 0; length < text().length; length += 1)
       expect(readRow(text().slice(0, length))).toBeUndefined();
     const line = writeLine(text());

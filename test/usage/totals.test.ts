@@ -28,7 +28,7 @@ test('a sum stays a whole number that the store can hold', () => {
   expect([...totals.rows()]).toEqual([row(most)]);
 });
 
-test('neither a row that was added nor one that was told changes with what comes later', () => {
+test('later additions change neither added nor returned rows', () => {
   const totals = new UsageTotals();
   const first = row(sums(1));
   totals.add(first);

@@ -46,8 +46,8 @@ afterEach(() => {
   for (const work of works.splice(0)) work.end();
 });
 
-describe('a rest is due', () => {
-  test('after so many bytes, however quickly', () => {
+describe('a pause is due', () => {
+  test('after a number of bytes, however fast', () => {
     const work = begin();
     work.record(200 * 1024, 0.01);
     expect(work.isDue).toBe(false);
@@ -55,7 +55,7 @@ describe('a rest is due', () => {
     expect(work.isDue).toBe(true);
   });
 
-  test('after so much time, whatever it came to', () => {
+  test('after a time, however few bytes', () => {
     const work = begin();
     work.record(1, 0.25);
     expect(work.isDue).toBe(false);
@@ -63,7 +63,7 @@ describe('a rest is due', () => {
     expect(work.isDue).toBe(true);
   });
 
-  test('anew after a rest', async () => {
+  test('again after a pause', async () => {
     const work = begin();
     work.record(1, 5);
     await rest(work);
@@ -71,12 +71,12 @@ describe('a rest is due', () => {
   });
 });
 
-describe('it is a turn and no more', () => {
-  test('where nobody else is served', async () => {
+describe('it lasts one tick', () => {
+  test('if no other request is served', async () => {
     expect(await goesOnAtOnce(begin())).toBe(true);
   });
 
-  test('for the only request under way, whose body it is', async () => {
+  test('if the body belongs to the only request', async () => {
     const own = exchange();
     own.isLarge = true;
     expect(await goesOnAtOnce(begin())).toBe(true);
@@ -85,8 +85,8 @@ describe('it is a turn and no more', () => {
   });
 });
 
-describe('it is a rest', () => {
-  test('while another request is under way, however long', async () => {
+describe('it lasts milliseconds', () => {
+  test('while another request runs, however long', async () => {
     const other = exchange();
     await delay(QUIET_MS);
     const own = exchange();
@@ -95,7 +95,7 @@ describe('it is a rest', () => {
     exchangeEnded(own);
   });
 
-  test('behind one that has just been answered, and not for ever', async () => {
+  test('shortly after another request was answered', async () => {
     exchangeEnded(exchange());
     const work = begin();
     expect(await restsFor(work)).toBeGreaterThanOrEqual(0.9);
@@ -103,7 +103,7 @@ describe('it is a rest', () => {
     expect(await goesOnAtOnce(work)).toBe(true);
   });
 
-  test('of which those of several bodies are one behind the other', async () => {
+  test('and those of several bodies are consecutive', async () => {
     const others = [exchange(), exchange(), exchange(), exchange(), exchange()];
     const began = performance.now();
     const ends = await Promise.all(
@@ -117,7 +117,7 @@ describe('it is a rest', () => {
   });
 });
 
-test('whoever has ended goes on no more', async () => {
+test('work that has ended does not continue', async () => {
   const other = exchange();
   let wentOn = 0;
   for (const resting of [begin(), begin()]) {

@@ -20,7 +20,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 5, arbitrary: fc.record({ kind: fc.constant('release' as const), which: fc.nat() }) },
 );
 
-test('whatever is taken, held and given back in whatever order: nobody has the memory of another, or loses his own', () => {
+test('no two buffers share memory, and none loses it, in any order of take, hold and release', () => {
   const most = 4 * MIB;
   let again = 0;
   fc.assert(
@@ -80,7 +80,7 @@ function placesIn({ length }: Buffer): number[] {
   return [0, length >> 1, length - 4];
 }
 
-test('memory that was given back is taken again, for what it is not far too large for', () => {
+test('released memory is reused for bodies of similar size', () => {
   const pool = new BufferPool();
   const first = pool.take(MIB);
   first.bytes.write('of the first');
@@ -96,7 +96,7 @@ test('memory that was given back is taken again, for what it is not far too larg
   second.release();
 });
 
-test('what goes over the bound is let go at once, and so is what is larger than any slab', () => {
+test('memory beyond the bound, and of very large buffers, is freed at once', () => {
   const before = process.memoryUsage().arrayBuffers;
   let told = 0;
   const pool = new BufferPool({
@@ -114,7 +114,7 @@ test('what goes over the bound is let go at once, and so is what is larger than 
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(4 * MIB);
 });
 
-test('what nobody takes for a while is let go, and the memory is the system’s again', async () => {
+test('unused free buffers are returned to the system after a while', async () => {
   const pool = new BufferPool({ idleMs: 20 });
   // What other tests left behind is not to go in between.
   collectGarbage();

@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import { batchWrite, flushWrites } from '../../src/http/exchange/write-batch.ts';
 
-test('what is to be written waits for the end of the turn, behind ticks and promises, and keeps its order', async () => {
+test('writes run at the end of the tick, after nextTick and promises, in order', async () => {
   const order: string[] = [];
   setImmediate(() => {
     batchWrite(() => order.push('first'));
@@ -16,7 +16,7 @@ test('what is to be written waits for the end of the turn, behind ticks and prom
   expect(order).toEqual(['turn', 'tick', 'promise', 'first', 'second']);
 });
 
-test('what a write gives to be written comes in the next turn, and is not lost', async () => {
+test('a write that is added by a write runs in the next tick', async () => {
   const order: string[] = [];
   batchWrite(() => {
     order.push('outer');
@@ -27,7 +27,7 @@ test('what a write gives to be written comes in the next turn, and is not lost',
   expect(order).toEqual(['outer', 'inner']);
 });
 
-test('a turn that was ended by hand writes nothing a second time', async () => {
+test('writes that were flushed early do not run again', async () => {
   let written = 0;
   batchWrite(() => {
     written += 1;
@@ -38,7 +38,7 @@ test('a turn that was ended by hand writes nothing a second time', async () => {
   expect(written).toBe(1);
 });
 
-test('a write that throws takes no other one with it, and the process hears of it', async () => {
+test('a write that throws does not stop the others, and is an uncaught exception', async () => {
   const faults: unknown[] = [];
   const others = process.listeners('uncaughtException');
   process.removeAllListeners('uncaughtException');
