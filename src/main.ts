@@ -6,10 +6,12 @@ import { type App, type AppOptions, startApp, VERSION } from './app.ts';
 import { faultReport, runCheck } from './cli/check-command.ts';
 import { tryCredentials } from './cli/check-credentials.ts';
 import { runExplain } from './cli/explain-command.ts';
+import { runHolders } from './cli/holder-commands.ts';
 import { runInit } from './cli/init-command.ts';
 import { runKeys } from './cli/keys-commands.ts';
 import { runOrders } from './cli/orders-commands.ts';
 import type { CommandIo } from './cli/support-command.ts';
+import { runTeams } from './cli/team-commands.ts';
 import { runUsage } from './cli/usage-command.ts';
 import { parseBytes } from './config/load-config.ts';
 import { ConfigError } from './config/schema/config-fault.ts';
@@ -29,10 +31,12 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
   tollgate serve             run the gateway; --new-store creates an empty store where the previous one is gone
   tollgate check             validate a configuration and summarize it; --credentials also fetches the tokens of upstreams
   tollgate explain           show where a request would go: --model M [--tier T] [--json]
-  tollgate keys issue        create a key: --tier Free|Lite|Pro [--label TEXT]
+  tollgate keys issue        create a key: --tier Free|Lite|Pro [--holder NAME] [--expires 90d]
   tollgate keys list         list all keys, without their secrets
   tollgate keys show         show a key and its history: PREFIX
   tollgate keys revoke       revoke a key permanently: PREFIX [--reason TEXT]
+  tollgate holders           find and change holders of keys: list, show, set, tier, suspend, resume
+  tollgate teams             groups of holders: add, list, show, set, remove
   tollgate orders            show and manage orders and their payments: list, show, check, trust, lapse
   tollgate usage             report usage: [--key PREFIX] [--tier T] [--since 7d] [--by model|day|upstream] [--json|--csv]
 
@@ -70,6 +74,10 @@ export async function main(argv: string[], io: CommandIo = process): Promise<num
       return runInit(rest, io);
     case 'keys':
       return runKeys(rest, io);
+    case 'holders':
+      return runHolders(rest, io);
+    case 'teams':
+      return runTeams(rest, io);
     case 'orders':
       return runOrders(rest, io);
     case 'usage':

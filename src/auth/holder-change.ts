@@ -1,4 +1,4 @@
-// Changes the tier or standing of a holder and announces it to the fleet. Like a revocation it needs neither the secret nor a
+// Changes a holder and announces it to the fleet. Like a revocation it needs neither the secret nor a
 // hash. store/sql/sql-holders.ts writes the change.
 import type { ChangeResult, HolderChange } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
@@ -26,9 +26,10 @@ export async function announce(
 }
 
 /**
- * Changes tier or standing of a holder. When it resolves, this process applies the change, and it has been announced to the others.
+ * Changes a holder. When it resolves, this process applies the change, and it has been announced to the others.
  *
  * @param reason for support: at most 200 characters, see `storableText`
+ * @param actor who makes the change, for its event
  * @returns the result; `same` is announced too, because a repeat may follow a failed announcement
  * @throws GatewayError `invalid_value` for a reason that cannot be stored, `store_unavailable`
  */
@@ -37,10 +38,11 @@ export async function changeHolder(
   holderId: string,
   change: HolderChange,
   reason?: string,
+  actor?: string,
 ): Promise<ChangeResult> {
   const storedReason = reason === undefined ? null : storableText(reason, 'reason');
   const at = (parts.today?.() ?? new Date()).toISOString();
-  const outcome = await parts.store.changeHolder(holderId, change, storedReason, at);
+  const outcome = await parts.store.changeHolder(holderId, change, storedReason, at, actor);
   if (outcome.kind !== 'unknown') await announceChanged(parts, outcome.records, at);
   return outcome;
 }

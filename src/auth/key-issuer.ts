@@ -280,10 +280,11 @@ export async function revokeKey(
   parts: ChangeNotifiers & { readonly store: Pick<Store, 'revokeKey'>; readonly today?: () => Date },
   prefix: Prefix,
   reason?: string,
+  actor?: string,
 ): Promise<RevokeResult> {
   const storedReason = reason === undefined ? null : storableText(reason, 'reason');
   const at = (parts.today?.() ?? new Date()).toISOString();
-  const outcome = await parts.store.revokeKey(prefix, storedReason, at);
+  const outcome = await parts.store.revokeKey(prefix, storedReason, at, actor);
   if (outcome.kind === 'unknown') return outcome;
   // Announce a key that had already ended too: a repeat may follow a failed announcement.
   const { version, state, endedAt } = outcome.record;

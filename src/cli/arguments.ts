@@ -7,23 +7,28 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-/** `text` takes a value, `flag` takes none. */
-export type OptionKind = 'text' | 'flag';
+/** `text` takes a value, `list` takes one each time it is given, `flag` takes none. */
+export type OptionKind = 'text' | 'list' | 'flag';
 
 /** Parsed options and operands, all known to the command. */
 export class Arguments<Name extends string> {
-  readonly #options: ReadonlyMap<string, string | true>;
+  readonly #options: ReadonlyMap<string, string | true | readonly string[]>;
   /** The positional arguments, in order. */
   readonly operands: readonly string[];
 
-  constructor(options: ReadonlyMap<string, string | true>, operands: readonly string[]) {
+  constructor(options: ReadonlyMap<string, string | true | readonly string[]>, operands: readonly string[]) {
     this.#options = options;
     this.operands = operands;
   }
 
   text(name: Name): string | undefined {
     const value = this.#options.get(name);
-    return value === true ? undefined : value;
+    return typeof value === 'string' ? value : undefined;
+  }
+
+  list(name: Name): readonly string[] {
+    const value = this.#options.get(name);
+    return Array.isArray(value) ? value : [];
   }
 
   flag(name: Name): boolean {
@@ -48,7 +53,7 @@ export function readArguments<Name extends string>(
     options: Object.fromEntries(
       [...known].map(([name, kind]) => [
         name,
-        { type: kind === 'text' ? ('string' as const) : ('boolean' as const) },
+        { type: kind === 'flag' ? ('boolean' as const) : ('string' as const), multiple: kind === 'list' },
       ]),
     ),
     // Strict mode suggests no nearest name, and its messages quote values.
@@ -56,15 +61,18 @@ export function readArguments<Name extends string>(
     allowPositionals: true,
     tokens: true,
   });
-  const options = new Map<string, string | true>();
+  const options = new Map<string, string | true | readonly string[]>();
   const positionals: string[] = [];
   for (const token of tokens) {
     if (token.kind === 'positional') positionals.push(token.value);
     if (token.kind !== 'option') continue;
     const kind = known.get(token.name);
     if (kind === undefined) throw unknownOption(token.rawName, known.keys());
-    if (options.has(token.name)) throw new UsageError(`${token.rawName} is given twice`);
-    options.set(token.name, valueIn(kind, token));
+    const before = options.get(token.name);
+    if (before !== undefined && kind !== 'list') throw new UsageError(`${token.rawName} is given twice`);
+    const value = valueIn(kind, token);
+    const values = Array.isArray(before) ? before : [];
+    options.set(token.name, kind === 'list' && value !== true ? [...values, value] : value);
   }
   if (positionals.length < operands.length)
     throw new UsageError(`${operands[positionals.length]} is missing`);

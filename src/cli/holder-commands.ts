@@ -1,51 +1,180 @@
-// `tollgate keys tier`, `suspend` and `resume`: change a holder, named by one of its keys. auth/holder-change.ts applies the change
-// to all of its keys and notifies the fleet.
+// `tollgate holders`, and the commands of `tollgate keys` that change a holder. auth/holder-change.ts applies a change to all keys of
+// the holder and notifies the fleet.
 import { changeHolder } from '../auth/holder-change.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
-import type { HolderChange } from '../store/key-record.ts';
+import { BILLING_STATUSES, type HolderChange, isPrefix } from '../store/key-record.ts';
+import type { HolderSummary } from '../store/organisation-record.ts';
+import type { Store } from '../store/store.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
+import { actorOf, labelText, readLabelChange, readLabels, readName, teamId } from './common-options.ts';
 import { broadcastText } from './fleet-action.ts';
-import { type CommandIo, noSuchKey, readPrefix } from './support-command.ts';
-import { openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
+import { type CommandIo, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
+import { fieldLines, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
-const OPTIONS = { config: 'text', reason: 'text', json: 'flag' } as const satisfies Record<
-  string,
-  OptionKind
->;
+const HOLDERS_USAGE = `Usage: tollgate holders COMMAND [--config FILE]
+
+  list [--name TEXT] [--label NAME=VALUE]... [--team NAME] [--tier TIER] [--standing STATE] [--json]
+                                      --name is the beginning of the name; a VALUE may end with *
+  show HOLDER [--json]                a holder and its keys
+  set HOLDER [--name TEXT | --no-name] [--team NAME | --no-team] [--label NAME=VALUE]... [--remove-label NAME]...
+                                      [--reason TEXT] [--json]
+  tier HOLDER --tier TIER [--reason TEXT] [--json]
+  suspend HOLDER [--reason TEXT] [--json]
+                                      all keys of the holder get a 403 until resume
+  resume HOLDER [--reason TEXT] [--json]
+
+HOLDER is the prefix of one of its keys, or its id. TIER is ${TIERS.join(', ')}; STATE is ${BILLING_STATUSES.join(', ')}.
+set, tier, suspend and resume take --actor NAME for the history; the default is the user of the operating system.
+--config names the configuration file; the default is ./config.yaml.
+`;
+
+const TEXT = { name: 'holders', usage: HOLDERS_USAGE };
+const OPTIONS = {
+  config: 'text',
+  actor: 'text',
+  reason: 'text',
+  json: 'flag',
+} as const satisfies Record<string, OptionKind>;
 const APPLY = { many: 'apply it', one: 'applies it' };
 const WHAT = { tier: 'tier changes', suspension: 'suspension' } as const;
 
-/** `tier PREFIX --tier TIER`. @returns the exit code */
+/** @returns the exit code: 0 done, 1 not found, 2 wrong usage, 3 done but not confirmed by all replicas */
+export function runHolders(argv: readonly string[], io: CommandIo): Promise<number> {
+  return runSubcommand(TEXT, { list, show, set, tier: changeTier, suspend, resume }, argv, io);
+}
+
+/** `tier HOLDER --tier TIER`. @returns the exit code */
 export async function changeTier(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { ...OPTIONS, tier: 'text' }, ['PREFIX']);
+  const given = readArguments(argv, { ...OPTIONS, tier: 'text' }, ['HOLDER']);
   const tier = given.text('tier');
   if (tier === undefined) throw new UsageError('--tier is missing');
   return change(given, { tier: oneOf(tier, TIERS, 'tier') }, `has the tier ${tier}`, io);
 }
 
-/** `suspend PREFIX`. @returns the exit code */
+/** `suspend HOLDER`. @returns the exit code */
 export async function suspend(argv: readonly string[], io: CommandIo): Promise<number> {
-  return change(readArguments(argv, OPTIONS, ['PREFIX']), { standing: 'suspended' }, 'is suspended', io);
+  return change(readArguments(argv, OPTIONS, ['HOLDER']), { standing: 'suspended' }, 'is suspended', io);
 }
 
-/** `resume PREFIX`. @returns the exit code */
+/** `resume HOLDER`. @returns the exit code */
 export async function resume(argv: readonly string[], io: CommandIo): Promise<number> {
-  return change(readArguments(argv, OPTIONS, ['PREFIX']), { standing: 'good' }, 'is in good standing', io);
+  return change(readArguments(argv, OPTIONS, ['HOLDER']), { standing: 'good' }, 'is in good standing', io);
+}
+
+async function list(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, {
+    config: 'text',
+    name: 'text',
+    label: 'list',
+    team: 'text',
+    tier: 'text',
+    standing: 'text',
+    json: 'flag',
+  });
+  const [name, team, tier, standing] = [
+    given.text('name'),
+    given.text('team'),
+    given.text('tier'),
+    given.text('standing'),
+  ];
+  const conditions = {
+    ...(name !== undefined && { name }),
+    ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
+    ...(standing !== undefined && { standing: oneOf(standing, BILLING_STATUSES, 'state') }),
+    labels: readLabels(given),
+  };
+  return withStore(given, io, 'must exist', async (store) => {
+    const filter = { ...conditions, ...(team !== undefined && { teamId: await teamId(store, team) }) };
+    const isJson = given.flag('json');
+    const page = (limit: number, last?: HolderSummary) =>
+      store.organisation.searchHolders(filter, limit, last?.id);
+    if (!isJson) await write(io.stdout, `${HEAD}\n`);
+    await writeList(io, isJson, page, fieldsOf, holderLine);
+    return 0;
+  });
+}
+
+async function show(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', json: 'flag' }, ['HOLDER']);
+  const text = await readHolder(given.operands[0] ?? '', io);
+  return withStore(given, io, 'must exist', async (store) => {
+    const id = await holderId(store, text);
+    const holder = id === undefined ? undefined : await store.findHolder(id);
+    if (holder === undefined) throw noSuchHolder();
+    const [labels, keys] = [
+      await store.organisation.labelsOf(holder.id),
+      await store.listKeys({ holderId: holder.id, limit: 1000 }),
+    ];
+    const team =
+      holder.teamId === null ? undefined : await store.organisation.findTeam({ id: holder.teamId });
+    const { id: holderIdShown, name, tier, standing, createdAt: created_at } = holder;
+    const fields = {
+      holder: holderIdShown,
+      name,
+      team: team?.name ?? null,
+      tier,
+      standing,
+      labels,
+      created_at,
+    };
+    if (given.flag('json')) {
+      await write(io.stdout, `${JSON.stringify({ ...fields, keys: keys.map(publicFields) }, null, 2)}\n`);
+      return 0;
+    }
+    const lines = fieldLines({ ...fields, labels: labelText(labels) || null }, 12);
+    const keyLines = keys.map((key) =>
+      `  ${key.prefix}  ${key.state.padEnd(11)}  last used ${key.lastUsed ?? 'never'}  ${key.name ?? ''}`.trimEnd(),
+    );
+    await write(io.stdout, `${[...lines, 'keys', ...keyLines].join('\n')}\n`);
+    return 0;
+  });
+}
+
+async function set(argv: readonly string[], io: CommandIo): Promise<number> {
+  const kinds = {
+    ...OPTIONS,
+    name: 'text',
+    'no-name': 'flag',
+    team: 'text',
+    'no-team': 'flag',
+    label: 'list',
+    'remove-label': 'list',
+  } as const;
+  const given = readArguments(argv, kinds, ['HOLDER']);
+  const [name, team] = [readName(given.text('name')), given.text('team')];
+  if (name !== undefined && given.flag('no-name')) throw new UsageError('give either --name or --no-name');
+  if (team !== undefined && given.flag('no-team')) throw new UsageError('give either --team or --no-team');
+  const wanted: HolderChange = {
+    ...(name !== undefined && { name }),
+    ...(given.flag('no-name') && { name: null }),
+    ...(given.flag('no-team') && { teamId: null }),
+    labels: readLabelChange(given),
+  };
+  return change(given, wanted, 'is changed', io, team);
 }
 
 type Given = ReturnType<typeof readArguments<keyof typeof OPTIONS>>;
 
-async function change(given: Given, wanted: HolderChange, is: string, io: CommandIo): Promise<number> {
-  const prefix = await readPrefix(given.operands[0] ?? '', io);
+/** @param team name of the team to join */
+async function change(
+  given: Given,
+  wanted: HolderChange,
+  is: string,
+  io: CommandIo,
+  team?: string,
+): Promise<number> {
+  const text = await readHolder(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store, config) => {
-    const key = await store.findKey(prefix);
-    if (key === undefined) throw noSuchKey();
+    const id = await holderId(store, text);
+    if (id === undefined) throw noSuchHolder();
+    const full = { ...wanted, ...(team !== undefined && { teamId: await teamId(store, team) }) };
     await using fleet = await openFleet(config);
     // Needs no secret, like a revocation: the replicas re-read the store.
     const needs = wanted.standing === undefined ? 'tier' : 'suspension';
     const announcer = fleet?.confirmingAnnouncer(needs);
-    const outcome = await changeHolder({ store, announcer }, key.holderId, wanted, given.text('reason'));
-    if (outcome.kind === 'unknown') throw new Error('a key has a holder');
+    const by = { reason: given.text('reason'), actor: actorOf(given, io) };
+    const outcome = await changeHolder({ store, announcer }, id, full, by.reason, by.actor);
+    if (outcome.kind === 'unknown') throw noSuchHolder();
     const { kind, records } = outcome;
     const result = fleet?.result;
     const names = records.map((record) => record.prefix).join(', ');
@@ -57,9 +186,43 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
       result,
       { ...APPLY, what: WHAT[needs] },
       {
-        fields: { outcome: kind, holder: key.holderId, keys: records.map(publicFields) },
-        text: `The holder of ${prefix} ${is}${kind === 'same' ? ' as before' : ''}. ${whose}`,
+        fields: { outcome: kind, holder: id, keys: records.map(publicFields) },
+        text: `The holder ${isPrefix(text) ? `of ${text}` : text} ${is}${kind === 'same' ? ' as before' : ''}. ${whose}`,
       },
     );
   });
+}
+
+/** A prefix, or the id of a holder. @throws UsageError */
+async function readHolder(text: string, io: CommandIo): Promise<string> {
+  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(text) ? text.toLowerCase() : readPrefix(text, io);
+}
+
+async function holderId(store: Store, text: string): Promise<string | undefined> {
+  if (isPrefix(text)) return (await store.findKey(text))?.holderId;
+  return (await store.findHolder(text))?.id;
+}
+
+function noSuchHolder(): Error {
+  return new Error('no key with this prefix, and no holder with this id');
+}
+
+const WIDTHS = [36, 4, 9, 5, 10, 20, 0];
+const HEAD = columns('HOLDER', 'TIER', 'STANDING', 'KEYS', 'LAST USED', 'TEAM', 'NAME');
+
+function columns(...cells: readonly string[]): string {
+  return cells
+    .map((cell, index) => cell.padEnd(WIDTHS[index] ?? 0))
+    .join('  ')
+    .trimEnd();
+}
+
+function holderLine(holder: HolderSummary): string {
+  const { id, tier, standing, keys, lastUsed, team, name, labels } = holder;
+  const text = `${name ?? '-'}${labelText(labels) && `  (${labelText(labels)})`}`;
+  return columns(id, tier, standing, String(keys), lastUsed ?? '-', team ?? '-', text);
+}
+
+function fieldsOf({ id, lastUsed, createdAt, teamId: _id, terms: _terms, ...holder }: HolderSummary) {
+  return { holder: id, ...holder, last_used: lastUsed, created_at: createdAt };
 }

@@ -2,41 +2,49 @@
 // auth/key-issuer.ts has the rules.
 import { Hasher } from '../auth/hashing/hasher.ts';
 import { openSecret } from '../auth/hashing/hashing-secret.ts';
+import { announceChanged } from '../auth/holder-change.ts';
 import { type IssuedKey, KeyIssuer, revokeKey } from '../auth/key-issuer.ts';
+import { storableText } from '../auth/stored-text.ts';
 import { Claims } from '../billing/key-claims.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
-import { KEY_STATES, type KeySummary } from '../store/key-record.ts';
+import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
+import { actorOf, labelText, readExpiry, readLabels, readName, readTime, teamId } from './common-options.ts';
 import { broadcastText } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { findOrder, orderFields, orderLine } from './orders-commands.ts';
 import { type CommandIo, noSuchKey, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
-import { fieldLines, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
+import { fieldLines, listedFields, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
 const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
-  issue --tier TIER [--label TEXT]    a key for a new holder; only the key goes to stdout, and only this once
-  issue --for PREFIX                  another key for the holder of PREFIX, with the same limits and usage
+  issue --tier TIER [--holder NAME] [--team NAME] [--label NAME=VALUE]... [KEY OPTIONS]
+                                      a key for a new holder; only the key goes to stdout, and only this once
+  issue --for PREFIX [KEY OPTIONS]    another key for the holder of PREFIX, with the same limits and usage
   issue --order ORDER                 the key of a paid order, for a buyer who cannot claim it: see tollgate orders
-  list [--tier TIER] [--state STATE] [--json]
+  list [FILTERS] [--json]
   show PREFIX [--json]                a key and its history
+  events PREFIX [--json]              only its history
+  set PREFIX [--name TEXT | --no-name] [--expires TIME | --no-expiry] [--reason TEXT] [--json]
   revoke PREFIX [--reason TEXT] [--json]
                                       requests in flight finish; with --reason compromised they end at once
-  tier PREFIX --tier TIER [--reason TEXT] [--json]
-                                      changes the tier of the holder of PREFIX, for all its keys
-  suspend PREFIX [--reason TEXT] [--json]
-                                      all keys of the holder get a 403 until resume
-  resume PREFIX [--reason TEXT] [--json]
+  tier PREFIX --tier TIER, suspend PREFIX, resume PREFIX
+                                      change the holder of PREFIX with all its keys: see tollgate holders
 
+KEY OPTIONS are --name TEXT and --expires TIME, such as 90d or 2030-01-31.
+FILTERS are --tier, --state, --holder NAME (the beginning of the holder's name), --team NAME, --label NAME=VALUE,
+--unused-since TIME (such as 30d, or never used) and --expires-before TIME.
 TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
+Commands that change something take --actor NAME for the history; the default is the user of the operating system.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
 const TEXT = { name: 'keys', usage: KEYS_USAGE };
-const COMMANDS = { issue, list, show, revoke, tier: changeTier, suspend, resume };
+const COMMANDS = { issue, list, show, events, set, revoke, tier: changeTier, suspend, resume };
 const REJECT = { many: 'reject it', one: 'rejects the key', what: 'revocation' };
+const APPLY = { many: 'apply it', one: 'applies it', what: 'changes of keys' };
 
 /**
  * @param argv arguments after `tollgate keys`
@@ -46,39 +54,57 @@ export function runKeys(argv: readonly string[], io: CommandIo): Promise<number>
   return runSubcommand(TEXT, COMMANDS, argv, io);
 }
 
+const ISSUE = {
+  config: 'text',
+  actor: 'text',
+  tier: 'text',
+  holder: 'text',
+  team: 'text',
+  label: 'list',
+  for: 'text',
+  order: 'text',
+  name: 'text',
+  expires: 'text',
+} as const;
+
 async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, {
-    config: 'text',
-    tier: 'text',
-    label: 'text',
-    for: 'text',
-    order: 'text',
-  });
-  const tier = given.text('tier');
-  const label = given.text('label');
-  const holderOf = given.text('for');
-  const paid = given.text('order');
+  const given = readArguments(argv, ISSUE);
+  const [tier, holderOf, paid] = [given.text('tier'), given.text('for'), given.text('order')];
   if ([tier, holderOf, paid].filter((each) => each !== undefined).length !== 1) {
     throw new UsageError(
       'give exactly one of --tier (a new holder), --for (an existing holder) and --order (a paid order)',
     );
   }
-  if (tier === undefined && label !== undefined) {
-    throw new UsageError('--label is only for a new holder, with --tier; an existing holder keeps its label');
-  }
-  const order =
-    tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { name: label }) };
+  const isNew = tier !== undefined;
+  for (const option of ['holder', 'team'] as const)
+    if (!isNew && given.text(option) !== undefined)
+      throw new UsageError(`--${option} is only for a new holder, with --tier; see tollgate holders set`);
+  if (!isNew && given.list('label').length > 0)
+    throw new UsageError('--label is only for a new holder, with --tier; see tollgate holders set');
+  const labels = readLabels(given);
+  const holder = readName(given.text('holder'));
+  const [name, expires] = [readName(given.text('name')), given.text('expires')];
+  const order = {
+    actor: actorOf(given, io),
+    key: { ...(name && { name }), ...(expires && { expiresAt: readExpiry(expires, Date.now()) }) },
+  };
+  const ofNew = isNew && { tier: oneOf(tier, TIERS, 'tier'), labels, ...(holder && { name: holder }) };
   const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
   return withStore(given, io, 'create', async (store, config) => {
     const secret = await openSecret(config.static.secret, config.static.store, store);
     await using fleet = await openFleet(config);
     const announcer = fleet?.announcer(secret);
     const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
+    const team = given.text('team');
     const issued =
-      order !== undefined
-        ? await issuer.issue(order)
+      ofNew !== false
+        ? await issuer.issue({
+            ...order,
+            ...ofNew,
+            ...(team !== undefined && { teamId: await teamId(store, team) }),
+          })
         : prefix !== undefined
-          ? await issuer.issueFor(prefix)
+          ? await issuer.issueFor(prefix, order)
           : await issueForOrder(store, issuer, paid ?? '');
     if (issued === undefined) throw noSuchKey();
     try {
@@ -102,58 +128,147 @@ async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Pro
 }
 
 async function list(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', tier: 'text', state: 'text', json: 'flag' });
-  const tier = given.text('tier');
-  const state = given.text('state');
-  const filter = {
+  const given = readArguments(argv, {
+    config: 'text',
+    tier: 'text',
+    state: 'text',
+    holder: 'text',
+    team: 'text',
+    label: 'list',
+    'unused-since': 'text',
+    'expires-before': 'text',
+    json: 'flag',
+  });
+  const [tier, state, name, team] = [
+    given.text('tier'),
+    given.text('state'),
+    given.text('holder'),
+    given.text('team'),
+  ];
+  const [unused, expires] = [given.text('unused-since'), given.text('expires-before')];
+  const now = Date.now();
+  const conditions = {
     ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
     ...(state !== undefined && { state: oneOf(state, KEY_STATES, 'state') }),
+    ...(name !== undefined && { name }),
+    ...(unused !== undefined && { unusedSince: readTime(unused, '--unused-since', now, -1).slice(0, 10) }),
+    ...(expires !== undefined && { expiresBefore: readTime(expires, '--expires-before', now, 1) }),
+    labels: readLabels(given),
   };
   return withStore(given, io, 'must exist', async (store) => {
+    const filter = { ...conditions, ...(team !== undefined && { teamId: await teamId(store, team) }) };
     const isJson = given.flag('json');
     if (!isJson) await write(io.stdout, HEAD);
-    const page = (limit: number, last?: KeySummary) =>
+    const page = (limit: number, last?: ListedKey) =>
       store.listKeys({ ...filter, limit, ...(last && { after: last.prefix }) });
-    await writeList(io, isJson, page, publicFields, keyLine);
+    await writeList(io, isJson, page, listedFields, keyLine);
     return 0;
   });
 }
 
 async function show(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', json: 'flag' }, ['PREFIX']);
+  return showKey(readArguments(argv, { config: 'text', json: 'flag' }, ['PREFIX']), io, true);
+}
+
+async function events(argv: readonly string[], io: CommandIo): Promise<number> {
+  return showKey(readArguments(argv, { config: 'text', json: 'flag' }, ['PREFIX']), io, false);
+}
+
+async function showKey(
+  given: ReturnType<typeof readArguments<'config' | 'json'>>,
+  io: CommandIo,
+  isWhole: boolean,
+): Promise<number> {
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store) => {
-    const key = await store.findKey(prefix);
+    const [key] = await store.listKeys({ prefix, limit: 1 });
     if (key === undefined) throw noSuchKey();
-    const events = await store.historyOf(prefix);
-    const orders = await store.billing.ordersOf(key.holderId);
-    if (given.flag('json')) {
-      const shown = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
-      await write(
-        io.stdout,
-        `${JSON.stringify({ ...publicFields(key), events: shown, orders: orders.map(orderFields) }, null, 2)}\n`,
-      );
+    const changes = await store.historyOf(prefix);
+    const shown = changes.map(({ kind, version, at, actor, reason }) => ({
+      kind,
+      version,
+      at,
+      actor,
+      reason,
+    }));
+    if (!isWhole) {
+      const text = given.flag('json') ? JSON.stringify(shown, null, 2) : changes.map(eventLine).join('\n');
+      await write(io.stdout, `${text}\n`);
       return 0;
     }
-    const lines = fieldLines(publicFields(key), 12);
-    const history = events.map(
-      ({ kind, version, at, reason }) =>
-        `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
-    );
+    const orders = await store.billing.ordersOf(key.holderId);
+    const fields = { ...listedFields(key), labels: await store.organisation.labelsOf(key.holderId) };
+    if (given.flag('json')) {
+      const all = { ...fields, events: shown, orders: orders.map(orderFields) };
+      await write(io.stdout, `${JSON.stringify(all, null, 2)}\n`);
+      return 0;
+    }
+    const lines = fieldLines({ ...fields, labels: labelText(fields.labels) || null }, 12);
     const ordered = orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
+    const history = changes.map((change) => `  ${eventLine(change)}`);
     await write(io.stdout, `${[...lines, 'events', ...history, ...ordered].join('\n')}\n`);
     return 0;
   });
 }
 
+function eventLine({ at, kind, version, actor, reason }: KeyChange): string {
+  return `${at}  ${kind}, version ${version}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
+}
+
+async function set(argv: readonly string[], io: CommandIo): Promise<number> {
+  const kinds = {
+    config: 'text',
+    actor: 'text',
+    reason: 'text',
+    name: 'text',
+    'no-name': 'flag',
+    expires: 'text',
+    'no-expiry': 'flag',
+    json: 'flag',
+  } as const;
+  const given = readArguments(argv, kinds, ['PREFIX']);
+  const [name, expires, reason] = [readName(given.text('name')), given.text('expires'), given.text('reason')];
+  if (name !== undefined && given.flag('no-name')) throw new UsageError('give either --name or --no-name');
+  if (expires !== undefined && given.flag('no-expiry'))
+    throw new UsageError('give either --expires or --no-expiry');
+  const now = Date.now();
+  const change = {
+    ...(name !== undefined && { name }),
+    ...(given.flag('no-name') && { name: null }),
+    ...(expires !== undefined && { expiresAt: readExpiry(expires, now) }),
+    ...(given.flag('no-expiry') && { expiresAt: null }),
+  };
+  if (Object.keys(change).length === 0) throw new UsageError('give what to set, such as --name or --expires');
+  const prefix = await readPrefix(given.operands[0] ?? '', io);
+  const by = {
+    actor: actorOf(given, io),
+    reason: reason === undefined ? null : storableText(reason, 'reason'),
+    at: new Date(now).toISOString(),
+  };
+  return withStore(given, io, 'must exist', async (store, config) => {
+    await using fleet = await openFleet(config);
+    const outcome = await store.changeKey(prefix, change, by);
+    if (outcome.kind === 'unknown') throw noSuchKey();
+    if (outcome.kind === 'ended') throw new Error(`the key has ended: it is ${outcome.record.state}`);
+    await announceChanged({ announcer: fleet?.confirmingAnnouncer('tier') }, [outcome.record], by.at);
+    const result = fleet?.result;
+    return await writeChange(given, io, result, APPLY, {
+      fields: { outcome: outcome.kind, ...publicFields(outcome.record) },
+      text: `${prefix} is ${outcome.kind === 'same' ? 'as before' : 'changed'}. ${broadcastText(result, APPLY.many)}`,
+    });
+  });
+}
+
 async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', reason: 'text', json: 'flag' }, ['PREFIX']);
+  const given = readArguments(argv, { config: 'text', actor: 'text', reason: 'text', json: 'flag' }, [
+    'PREFIX',
+  ]);
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store, config) => {
     await using fleet = await openFleet(config);
     // Needs no secret: revocation must work even when the secret is lost.
     const announcer = fleet?.confirmingAnnouncer();
-    const outcome = await revokeKey({ store, announcer }, prefix, given.text('reason'));
+    const outcome = await revokeKey({ store, announcer }, prefix, given.text('reason'), actorOf(given, io));
     if (outcome.kind === 'unknown') throw noSuchKey();
     const { record } = outcome;
     const ended =
@@ -188,20 +303,32 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
   return latest;
 }
 
-const HEAD = `${line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL')}\n`;
+const HEAD = `${line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDS', 'LAST USED', 'HOLDER', 'NAME')}\n`;
 
-function keyLine(key: KeySummary): string {
-  const { prefix, tier, createdAt, endedAt, holderId, holderName } = key;
-  return line(prefix, stateText(key), tier, createdAt, endedAt ?? '-', holderId, holderName ?? '-');
+function keyLine(key: ListedKey): string {
+  const { prefix, tier, createdAt, endedAt, expiresAt, lastUsed, holderId, holderName, name } = key;
+  const names = [holderName, name].filter((each) => each !== null).join(' / ');
+  return line(
+    prefix,
+    stateText(key),
+    tier,
+    createdAt,
+    endedAt ?? expiresAt ?? '-',
+    lastUsed ?? '-',
+    holderId,
+    names || '-',
+  );
 }
 
-/** The effective state: an active key of a suspended holder is suspended. */
-function stateText({ state, standing }: KeySummary): string {
-  return state === 'active' && standing === 'suspended' ? standing : state;
+/** The effective state: an active key may be past its expiry, or its holder suspended. */
+function stateText({ state, standing, expiresAt }: KeySummary): string {
+  if (state !== 'active') return state;
+  if (expiresAt !== null && Date.parse(expiresAt) <= Date.now()) return 'expired';
+  return standing === 'suspended' ? standing : state;
 }
 
-function line(...cells: [string, string, string, string, string, string, string]): string {
-  const widths = [8, 11, 4, 24, 24, 36, 0];
+function line(...cells: readonly string[]): string {
+  const widths = [8, 11, 4, 24, 24, 10, 36, 0];
   const padded = cells.map((cell, index) => cell.padEnd(widths[index] ?? 0));
   return padded.join('  ').trimEnd();
 }

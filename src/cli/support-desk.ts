@@ -1,7 +1,7 @@
 // Shared by the commands for keys and orders: the store and the fleet of a configuration, and a key's public fields.
 import { loadConfig } from '../config/load-config.ts';
 import type { Config } from '../config/schema/config-schema.ts';
-import type { KeySummary } from '../store/key-record.ts';
+import type { KeySummary, ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Arguments } from './arguments.ts';
 import { broadcastFields, Fleet, type FleetAction, isConfirmed, warnings } from './fleet-action.ts';
@@ -48,6 +48,11 @@ export async function writeChange(
   return isConfirmed(result) ? 0 : 3;
 }
 
+/** A key of a list as `--json` shows it. */
+export function listedFields(key: ListedKey) {
+  return { ...publicFields(key), last_used: key.lastUsed };
+}
+
 /** A key as `--json` shows it. */
 export function publicFields(key: KeySummary) {
   return {
@@ -56,12 +61,14 @@ export function publicFields(key: KeySummary) {
     tier: key.tier,
     standing: key.standing,
     holder: key.holderId,
-    label: key.holderName,
+    holder_name: key.holderName,
+    name: key.name,
     version: key.version,
     created_at: key.createdAt,
     ended_at: key.endedAt,
     replaces: key.replaces,
     replaced_by: key.replacedBy,
+    expires_at: key.expiresAt,
   };
 }
 

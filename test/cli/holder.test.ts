@@ -49,7 +49,7 @@ async function issue(...argv: string[]): Promise<string> {
 
 describe('without replicas that share a Redis', () => {
   test('tier changes all keys of the holder, named by any of them', async () => {
-    const first = await issue('--tier', 'Free', '--label', 'team');
+    const first = await issue('--tier', 'Free', '--holder', 'team');
     const [second, third] = [await issue('--for', first), await issue('--for', first)];
     await keys('revoke', first);
     expect(await keys('tier', first, '--tier', 'Pro', '--reason', 'by invoice')).toEqual({
@@ -59,7 +59,7 @@ describe('without replicas that share a Redis', () => {
     });
     expect(JSON.parse((await keys('list', '--json', '--tier', 'Pro')).out)).toHaveLength(3);
     expect((await keys('show', second)).out).toMatch(
-      /^prefix .+\nstate +active\ntier +Pro\nstanding +good\n(.*\n)*events\n.+ issued, version 1.*\n.+ changed, version 2: tier Free to Pro: by invoice\n$/,
+      /^prefix .+\nstate +active\ntier +Pro\nstanding +good\n(.*\n)*events\n.+ issued, version 1.*\n.+ changed, version 2 by \S+: tier Free to Pro: by invoice\n$/,
     );
     expect(JSON.parse((await keys('show', first, '--json')).out)).toMatchObject({
       tier: 'Pro',
@@ -82,7 +82,9 @@ describe('without replicas that share a Redis', () => {
       { prefix: other, state: 'active', standing: 'good' },
     ]);
     expect((await keys('show', bad)).out).toMatch(/\nstanding +suspended\n/);
-    expect((await keys('show', bad)).out).toContain('version 2: standing good to suspended: chargeback\n');
+    expect((await keys('show', bad)).out).toMatch(
+      /version 2 by \S+: standing good to suspended: chargeback\n/,
+    );
     const resumed = await keys('resume', bad, '--json');
     expect([resumed.code, JSON.parse(resumed.out)]).toEqual([
       0,
@@ -114,8 +116,8 @@ describe('without replicas that share a Redis', () => {
   test.each([
     [2, ['tier', '01234567'], /--tier is missing/],
     [2, ['tier', '01234567', '--tier', 'Gold'], /unknown tier: it is one of Free, Lite, Pro/],
-    [2, ['tier', '--tier', 'Pro'], /PREFIX is missing/],
-    [2, ['suspend'], /PREFIX is missing/],
+    [2, ['tier', '--tier', 'Pro'], /HOLDER is missing/],
+    [2, ['suspend'], /HOLDER is missing/],
     [2, ['suspend', '01234567', '--tier', 'Pro'], /unknown option --tier/],
     [2, ['suspned', '01234567'], /unknown command \(did you mean suspend\?\)/],
     [1, ['suspend', '00000000'], /no key with this prefix/],

@@ -43,7 +43,7 @@ async function issue(...argv: string[]): Promise<string> {
 
 describe('tollgate keys issue', () => {
   test('prints only the key on stdout, and everything else on stderr', async () => {
-    const { code, out, err } = await keys('issue', '--tier', 'Lite', '--label', 'nightly build');
+    const { code, out, err } = await keys('issue', '--tier', 'Lite', '--holder', 'nightly build');
     expect(code).toBe(0);
     expect(out).toMatch(/^[0-9a-f]{32}\n$/);
     expect(err).toContain(`Creating a new store at ${dir.file('keys.db')}`);
@@ -53,11 +53,11 @@ describe('tollgate keys issue', () => {
   });
 
   test('--for issues another key for the holder of a key', async () => {
-    const first = await issue('--tier', 'Pro', '--label', 'team');
+    const first = await issue('--tier', 'Pro', '--holder', 'team');
     const second = await issue('--for', first.slice(0, 8));
     const { out } = await keys('list', '--json');
     const [one, two]: unknown[] = JSON.parse(out);
-    expect(one).toMatchObject({ prefix: first.slice(0, 8), tier: 'Pro', label: 'team' });
+    expect(one).toMatchObject({ prefix: first.slice(0, 8), tier: 'Pro', holder_name: 'team' });
     expect(two).toMatchObject({ ...Object(one), prefix: second.slice(0, 8), created_at: expect.any(String) });
     expect(await keys('issue', '--for', '00000000')).toMatchObject({ code: 1, out: '' });
   });
@@ -65,7 +65,7 @@ describe('tollgate keys issue', () => {
   test.each([
     [['issue']],
     [['issue', '--tier', 'Lite', '--for', '01234567']],
-    [['issue', '--for', '01234567', '--label', 'x']],
+    [['issue', '--for', '01234567', '--holder', 'x']],
     [['issue', '--tier', 'lite']],
     [['issue', '--tier']],
     [['issue', '--teir', 'Lite']],
@@ -78,8 +78,8 @@ describe('tollgate keys issue', () => {
     expect(existsSync(dir.file('keys.db'))).toBe(false);
   });
 
-  test('an invalid label is rejected', async () => {
-    expect(await keys('issue', '--tier', 'Lite', '--label', '0123456789abcdef'.repeat(2))).toMatchObject({
+  test('an invalid name is rejected', async () => {
+    expect(await keys('issue', '--tier', 'Lite', '--holder', '0123456789abcdef'.repeat(2))).toMatchObject({
       code: 1,
       out: '',
       err: expect.stringContaining('looks like a key'),
@@ -102,12 +102,12 @@ describe('tollgate keys issue', () => {
 
 describe('tollgate keys list', () => {
   test('shows all keys, or those of a tier and state, and never a hash', async () => {
-    const [lite, pro] = [await issue('--tier', 'Lite'), await issue('--tier', 'Pro', '--label', 'ops')];
+    const [lite, pro] = [await issue('--tier', 'Lite'), await issue('--tier', 'Pro', '--holder', 'ops')];
     await keys('revoke', pro.slice(0, 8));
     const { code, out } = await keys('list');
     expect(code).toBe(0);
     const [head, ...lines] = out.trimEnd().split('\n');
-    expect(head).toMatch(/^PREFIX +STATE +TIER +CREATED +ENDED +HOLDER +LABEL$/);
+    expect(head).toMatch(/^PREFIX +STATE +TIER +CREATED +ENDS +LAST USED +HOLDER +NAME$/);
     expect(lines).toEqual([
       expect.stringMatching(new RegExp(`^${lite.slice(0, 8)}  active +Lite .+ - `)),
       expect.stringMatching(new RegExp(`^${pro.slice(0, 8)}  revoked +Pro .+Z .+ops$`)),
@@ -141,7 +141,10 @@ describe('tollgate keys list', () => {
       tier: 'Free',
       standing: 'good',
       holder: '000004b2',
-      label: null,
+      holder_name: null,
+      name: null,
+      expires_at: null,
+      last_used: null,
       version: 1,
       created_at: '2030-01-01T00:00:00.000Z',
       ended_at: null,
@@ -165,13 +168,13 @@ describe('tollgate keys list', () => {
 
 describe('tollgate keys show', () => {
   test('prints the history of a key', async () => {
-    const key = await issue('--tier', 'Lite', '--label', 'x');
+    const key = await issue('--tier', 'Lite', '--holder', 'x');
     await keys('revoke', key.slice(0, 8), '--reason', 'found in a repository');
     const { code, out } = await keys('show', key.slice(0, 8));
     expect(code).toBe(0);
     expect(out).toMatch(/^prefix +[0-9a-f]{8}\nstate +revoked\ntier +Lite\n/);
     expect(out).toMatch(
-      /events\n {2}\S+Z {2}issued, version 1\n {2}\S+Z {2}revoked, version 2: found in a repository\n$/,
+      /events\n {2}\S+Z {2}issued, version 1 by \S+\n {2}\S+Z {2}revoked, version 2 by \S+: found in a repository\n$/,
     );
     expect(JSON.parse((await keys('show', key.slice(0, 8), '--json')).out)).toMatchObject({
       prefix: key.slice(0, 8),

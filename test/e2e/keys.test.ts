@@ -64,7 +64,7 @@ describe('on one gateway', () => {
 
   describe('a key is issued', () => {
     test('by the command line: alone on stdout, so that a script can take it', async () => {
-      const words = ['keys', 'issue', '--tier', 'Lite', '--label', 'Search team'];
+      const words = ['keys', 'issue', '--tier', 'Lite', '--holder', 'Search team'];
       const { code, stdout, stderr } = await runProgram([...words, '--config', gateway.configFile], {
         TEST_DIR: gateway.directory.path,
       });
@@ -76,7 +76,7 @@ describe('on one gateway', () => {
       expect(await statusOf(gateway.url, key)).toBe(200);
       expect(await shown(gateway, key)).toMatchObject({
         tier: 'Lite',
-        label: 'Search team',
+        holder_name: 'Search team',
         state: 'active',
       });
     });
@@ -139,7 +139,7 @@ describe('on one gateway', () => {
       const before = await shown(gateway, old);
       const after = await shown(gateway, fresh);
       expect(before).toMatchObject({ state: 'invalidated', replaced_by: fresh.slice(0, 8) });
-      expect(after).toMatchObject({ state: 'active', replaces: old.slice(0, 8), label: 'a label' });
+      expect(after).toMatchObject({ state: 'active', replaces: old.slice(0, 8), holder_name: 'a label' });
       // Limits, quota and usage go on with the holder.
       expect(field(after, 'holder')).toBe(field(before, 'holder'));
     });

@@ -162,14 +162,14 @@ describe('what is left behind', () => {
     await ask('a key as the tier', { target: '/checkout', body: { tier: first } });
     await ask('a key as the tier in a form', { target: '/checkout', headers: form, body: `tier=${first}` });
 
-    await keysCommand('issue', 'issue', '--tier', 'Pro', '--label', 'A label');
+    await keysCommand('issue', 'issue', '--tier', 'Pro', '--holder', 'A name');
     const [pro = ''] = [...keys].slice(-1);
     expect(await statusOf(gateway.url, pro)).toBe(200);
     await keysCommand('list', 'list');
     await keysCommand('show', 'show', pro.slice(0, 8));
     await keysCommand('show as JSON', 'show', pro.slice(0, 8), '--json');
     await keysCommand('show with a whole key', 'show', pro);
-    await keysCommand('a key as the label', 'issue', '--tier', 'Pro', '--label', `for ${pro}`);
+    await keysCommand('a key as the name', 'issue', '--tier', 'Pro', '--holder', `for ${pro}`);
     await keysCommand('a key as the tier', 'issue', '--tier', pro);
     await keysCommand('a key as the command', pro);
     await command('check', 'check', '--config', gateway.configFile);
@@ -283,7 +283,7 @@ describe('what is left behind', () => {
       'issue',
       '--tier',
       'Free',
-      '--label',
+      '--holder',
       Buffer.from(`_${PLANTED}`).toString('base64'),
     );
     await gateway.logLine((each) => each['request_id'] === PLANTED);

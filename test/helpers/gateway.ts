@@ -266,7 +266,7 @@ async function startProcess(configFile: string, env: Record<string, string>, log
     issue: async (tier, label) => {
       const words = ['keys', 'issue', '--tier', tier, '--config', configFile];
       const { stdout } = await runCommand(
-        label === undefined ? words : [...words, '--label', label],
+        label === undefined ? words : [...words, '--holder', label],
         cleanEnv,
       );
       return stdout.trim();

@@ -1,0 +1,114 @@
+// Options that commands for keys, holders and teams share: labels, times, names, and who gives the command.
+import { userInfo } from 'node:os';
+import { storableText } from '../auth/stored-text.ts';
+import { formatDuration, readDuration } from '../config/schema/units.ts';
+import type { LabelChange, OwnerLabels } from '../store/key-record.ts';
+import type { Store } from '../store/store.ts';
+import { type Arguments, didYouMean, UsageError } from './arguments.ts';
+import type { CommandIo } from './support-command.ts';
+
+/** As in Kubernetes, without the slash. */
+const LABEL_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/i;
+const MAX_LABELS = 20;
+const TEAMS_READ = 1000;
+
+/** `--label NAME=VALUE`, any number of times. @throws UsageError */
+export function readLabels<Name extends string>(given: Arguments<Name | 'label'>): OwnerLabels {
+  const labels: Record<string, string> = {};
+  for (const text of given.list('label')) {
+    const at = text.indexOf('=');
+    const name = at === -1 ? text : text.slice(0, at);
+    const value = text.slice(at + 1).trim();
+    if (at === -1 || value === '') throw new UsageError('--label is NAME=VALUE, such as team=search');
+    requireLabelName(name);
+    if (Object.hasOwn(labels, name)) throw new UsageError(`the label ${name} is given twice`);
+    labels[name] = storableText(value, 'label');
+  }
+  if (Object.keys(labels).length > MAX_LABELS) throw new UsageError(`at most ${MAX_LABELS} labels`);
+  return labels;
+}
+
+/** `--label` and `--remove-label NAME`. @throws UsageError */
+export function readLabelChange<Name extends string>(
+  given: Arguments<Name | 'label' | 'remove-label'>,
+): LabelChange {
+  const removed = given.list('remove-label');
+  for (const name of removed) requireLabelName(name);
+  return { ...Object.fromEntries(removed.map((name) => [name, null])), ...readLabels(given) };
+}
+
+function requireLabelName(name: string): void {
+  if (LABEL_NAME.test(name)) return;
+  throw new UsageError('the name of a label has letters, digits, `.`, `_` and `-`, at most 63 characters');
+}
+
+/**
+ * A time after or before now: a duration, such as `90d`, or a day, such as `2030-01-31`, which begins at midnight UTC.
+ * @param direction 1 for a duration after now, -1 before
+ * @returns RFC 3339, UTC
+ * @throws UsageError
+ */
+export function readTime(text: string, option: string, now: number, direction: 1 | -1): string {
+  if (/^\d{4}-\d\d-\d\d$/.test(text)) {
+    const at = new Date(`${text}T00:00:00Z`);
+    // `Date` moves a day beyond the month's end into the next month.
+    if (!Number.isNaN(at.getTime()) && at.toISOString().startsWith(text)) return at.toISOString();
+  }
+  const duration = readDuration(text);
+  if (duration.ok && duration.value > 0) return new Date(now + direction * duration.value).toISOString();
+  throw new UsageError(`${option} is a duration, such as 36h or 90d, or a day, such as 2030-01-31`);
+}
+
+/** An expiry of a key, which must be to come. @throws UsageError */
+export function readExpiry(text: string, now: number): string {
+  const at = readTime(text, '--expires', now, 1);
+  if (Date.parse(at) > now) return at;
+  throw new UsageError(
+    `--expires is in the past: ${at} was ${formatDuration(roundedMs(now - Date.parse(at)))} ago`,
+  );
+}
+
+function roundedMs(ms: number): number {
+  return ms < 60_000 ? Math.ceil(ms / 1000) * 1000 : Math.round(ms / 60_000) * 60_000;
+}
+
+/** A name for people. @throws UsageError, GatewayError invalid_value */
+export function readName(text: string | undefined): string | undefined {
+  return text === undefined ? undefined : storableText(text, 'name');
+}
+
+/** Who gives the command, for the events: `--actor`, or the user of the operating system. */
+export function actorOf<Name extends string>(given: Arguments<Name | 'actor'>, { env }: CommandIo): string {
+  const named = given.text('actor');
+  if (named !== undefined) return storableText(named, 'actor');
+  return `cli:${env['SUDO_USER'] ?? env['USER'] ?? userName()}`;
+}
+
+function userName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    // A user without an entry in the system, as in many containers.
+    return `uid ${process.getuid?.() ?? 'unknown'}`;
+  }
+}
+
+/** The id of the team with this name. @throws Error that names the nearest team */
+export async function teamId(store: Store, name: string): Promise<string> {
+  const team = await store.organisation.findTeam({ name });
+  if (team !== undefined) return team.id;
+  const teams = await store.organisation.listTeams({ limit: TEAMS_READ });
+  throw new Error(
+    `there is no team with this name${didYouMean(
+      name,
+      teams.map((each) => each.name),
+    )}`,
+  );
+}
+
+/** Labels as text: `env=prod, team=search`. */
+export function labelText(labels: OwnerLabels): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(', ');
+}

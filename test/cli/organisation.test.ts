@@ -1,0 +1,224 @@
+// The commands for teams, holders and keys as an organisation uses them, on a store in a file.
+import { writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { main } from '../../src/main.ts';
+import { type TempDir, tempDir } from '../helpers/wait.ts';
+import { collector } from './collector.ts';
+
+const TIME = String.raw`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`;
+
+let dir: TempDir;
+
+beforeEach(async () => {
+  dir = await tempDir();
+  writeFileSync(
+    dir.file('config.yaml'),
+    `store: sqlite:${dir.file('keys.db')}
+upstreams: { demo: { builtin: echo } }
+models: { echo: { targets: [{ upstream: demo, model: echo }] } }
+`,
+  );
+});
+
+afterEach(() => dir.remove());
+
+async function tollgate(...argv: string[]) {
+  const [out, err] = [collector(), collector()];
+  const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice' } };
+  const code = await main([...argv, '--config', dir.file('config.yaml')], io);
+  return { code, out: out.text(), err: err.text() };
+}
+
+/** Standard output of a command that does its work. */
+async function done(...argv: string[]): Promise<string> {
+  const { code, out, err } = await tollgate(...argv);
+  expect([code, err.replace(/^Creating a new store.*\n|^Issued .*\n/gm, '')]).toEqual([0, '']);
+  return out;
+}
+
+const json = async (...argv: string[]): Promise<unknown> => JSON.parse(await done(...argv, '--json'));
+
+async function issue(...argv: string[]): Promise<string> {
+  return (await done('keys', 'issue', ...argv)).slice(0, 8);
+}
+
+describe('teams', () => {
+  test('are added, listed with their holders, renamed and removed, and their history says by whom', async () => {
+    expect(await done('teams', 'add', 'Search', '--label', 'cost=42')).toBe('Added the team Search.\n');
+    await done('teams', 'add', 'Ads', '--actor', 'the pipeline');
+    const prefix = await issue('--tier', 'Pro', '--holder', 'Indexer', '--team', 'search');
+    expect(await done('teams', 'list')).toBe('HOLDERS  TEAM\n      0  Ads\n      1  Search  (cost=42)\n');
+    expect(await json('teams', 'list', '--label', 'cost=4*')).toMatchObject([{ name: 'Search', holders: 1 }]);
+    await done(
+      'teams',
+      'set',
+      'Search',
+      '--name',
+      'Ranking',
+      '--remove-label',
+      'cost',
+      '--reason',
+      'reorganised',
+    );
+    expect(await done('teams', 'show', 'ranking')).toMatch(
+      new RegExp(
+        `^name +Ranking\ncreated at +${TIME}\nlabels +-\nevents\n +${TIME} +created by cli:alice\n` +
+          ` +${TIME} +name Search to Ranking, label cost removed by cli:alice: reorganised\n$`,
+      ),
+    );
+    expect((await tollgate('teams', 'remove', 'Ranking')).err).toContain('the team has holders');
+    await done('holders', 'set', prefix, '--no-team');
+    await done('teams', 'remove', 'Ranking');
+    expect(await json('teams', 'show', 'Ads')).toMatchObject({ events: [{ actor: 'the pipeline' }] });
+    expect(await tollgate('teams', 'show', 'Adz')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('no team with this name (did you mean Ads?)'),
+    });
+  });
+
+  test('have names that differ in more than case', async () => {
+    await done('teams', 'add', 'Search');
+    expect(await tollgate('teams', 'add', 'SEARCH')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('there is a team with this name already'),
+    });
+  });
+});
+
+describe('holders', () => {
+  test('are found by name, label, team, tier and standing', async () => {
+    await done('teams', 'add', 'Search');
+    const one = await issue(
+      '--tier',
+      'Pro',
+      '--holder',
+      'Indexer',
+      '--team',
+      'Search',
+      '--label',
+      'env=prod',
+    );
+    await issue('--tier', 'Lite', '--holder', 'Frontend', '--label', 'env=dev', '--label', 'app=web');
+    await done('holders', 'suspend', one, '--reason', 'leak');
+    const names = async (...argv: string[]) => {
+      const found = await json('holders', 'list', ...argv);
+      return Array.isArray(found) ? found.map(({ name }) => name).toSorted() : found;
+    };
+    expect(await names()).toEqual(['Frontend', 'Indexer']);
+    expect(await names('--name', 'index')).toEqual(['Indexer']);
+    expect(await names('--label', 'env=dev', '--label', 'app=web')).toEqual(['Frontend']);
+    expect(await names('--label', 'env=dev', '--label', 'app=api')).toEqual([]);
+    expect(await names('--team', 'search')).toEqual(['Indexer']);
+    expect(await names('--tier', 'Lite')).toEqual(['Frontend']);
+    expect(await names('--standing', 'suspended')).toEqual(['Indexer']);
+    expect(await done('holders', 'list', '--team', 'Search')).toMatch(
+      /^HOLDER +TIER +STANDING +KEYS +LAST USED +TEAM +NAME\n[0-9a-f-]{36} +Pro +suspended +1 +- +Search +Indexer {2}\(env=prod\)\n$/,
+    );
+  });
+
+  test('change in name, team and labels, by a key or by their id', async () => {
+    const prefix = await issue('--tier', 'Pro', '--holder', 'Old', '--label', 'env=dev');
+    await done('teams', 'add', 'Search');
+    const set = ['--name', 'New', '--team', 'search', '--label', 'env=prod', '--reason', 'moved'];
+    expect(await done('holders', 'set', prefix, ...set)).toContain(
+      `The holder of ${prefix} is changed. Active keys: ${prefix}.`,
+    );
+    const shown = await json('holders', 'show', prefix);
+    expect(shown).toMatchObject({ name: 'New', team: 'Search', labels: { env: 'prod' }, keys: [{ prefix }] });
+    const id = String(Object(shown).holder);
+    expect(await done('holders', 'set', id, '--no-name', '--remove-label', 'env')).toContain('is changed');
+    expect(await done('holders', 'show', id)).toMatch(/^holder +\S+\nteam +Search\ntier +Pro\n/);
+    expect(await done('holders', 'set', id, '--no-name')).toContain('as before');
+    expect(await done('keys', 'events', prefix)).toMatch(
+      /changed, version 2 by cli:alice: name Old to New, team none to \S+, label env=prod: moved\n/,
+    );
+  });
+
+  test.each([
+    [2, ['set', '01234567', '--label', 'env'], /--label is NAME=VALUE/],
+    [2, ['set', '01234567', '--label', '-x=1'], /needs a value/],
+    [2, ['set', '01234567', '--label', 'a b=1'], /the name of a label has letters/],
+    [2, ['set', '01234567', '--label', 'a=1', '--label', 'a=2'], /given twice/],
+    [2, ['set', '01234567', '--name', 'x', '--no-name'], /either --name or --no-name/],
+    [2, ['list', '--standing', 'good?'], /unknown state/],
+    [1, ['show', '01234567'], /no key with this prefix, and no holder/],
+    [1, ['set', '00000000-0000-0000-0000-000000000000', '--no-name'], /no holder with this id/],
+  ])('exit with %i for %j', async (code, argv, message) => {
+    await issue('--tier', 'Lite');
+    expect(await tollgate('holders', ...argv)).toMatchObject({
+      code,
+      out: '',
+      err: expect.stringMatching(message),
+    });
+  });
+});
+
+describe('keys', () => {
+  test('have names and an expiry, which can be changed while they are active', async () => {
+    const first = await issue('--tier', 'Lite', '--name', 'ci', '--expires', '90d');
+    const second = await issue('--for', first, '--name', 'deploy', '--expires', '2199-12-31');
+    expect(await json('keys', 'list')).toMatchObject([
+      { prefix: first, name: 'ci', expires_at: expect.stringMatching(TIME) },
+      { prefix: second, name: 'deploy', expires_at: '2199-12-31T00:00:00.000Z' },
+    ]);
+    expect(await json('keys', 'list', '--expires-before', '91d')).toMatchObject([{ prefix: first }]);
+    expect(await json('keys', 'list', '--expires-before', '89d')).toEqual([]);
+    expect(await done('keys', 'set', second, '--no-expiry', '--name', 'release')).toContain(
+      `${second} is changed.`,
+    );
+    expect(await json('keys', 'show', second)).toMatchObject({ name: 'release', expires_at: null });
+    await done('keys', 'revoke', second);
+    expect(await tollgate('keys', 'set', second, '--no-name')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('the key has ended: it is revoked'),
+    });
+  });
+
+  test.each([
+    ['2020-01-01', /--expires is in the past/],
+    ['2030-02-30', /--expires is a duration, such as 36h or 90d, or a day/],
+    ['soon', /--expires is a duration/],
+    ['0d', /--expires is a duration/],
+  ])('are not issued with the expiry %s', async (expires, message) => {
+    expect(await tollgate('keys', 'issue', '--tier', 'Lite', '--expires', expires)).toMatchObject({
+      code: 2,
+      out: '',
+      err: expect.stringMatching(message),
+    });
+  });
+
+  test('are listed by holder, label, team and use', async () => {
+    await done('teams', 'add', 'Search');
+    const one = await issue(
+      '--tier',
+      'Pro',
+      '--holder',
+      'Indexer',
+      '--team',
+      'Search',
+      '--label',
+      'env=prod',
+    );
+    const two = await issue('--tier', 'Lite', '--holder', 'Frontend');
+    const listed = async (...argv: string[]) => {
+      const found = await json('keys', 'list', ...argv);
+      return Array.isArray(found) ? found.map(({ prefix }) => prefix) : found;
+    };
+    expect(await listed('--holder', 'INDEX')).toEqual([one]);
+    expect(await listed('--team', 'search')).toEqual([one]);
+    expect(await listed('--label', 'env=prod')).toEqual([one]);
+    expect(await listed('--unused-since', '30d')).toEqual([one, two]);
+  });
+
+  test('are issued for a team that exists, or not at all', async () => {
+    expect(await tollgate('keys', 'issue', '--tier', 'Lite', '--team', 'Search')).toMatchObject({
+      code: 1,
+      out: '',
+    });
+    expect(await json('keys', 'list')).toEqual([]);
+    expect(await tollgate('keys', 'issue', '--for', '01234567', '--team', 'Search')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--team is only for a new holder'),
+    });
+  });
+});
