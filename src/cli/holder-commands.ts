@@ -6,8 +6,8 @@ import { BILLING_STATUSES, type HolderChange, isPrefix } from '../store/key-reco
 import type { HolderSummary } from '../store/organisation-record.ts';
 import type { Store } from '../store/store.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
-import { actorOf, labelText, readLabelChange, readLabels, readName, teamId } from './common-options.ts';
 import { broadcastText } from './fleet-action.ts';
+import { actorOf, labelChangeOptions, labelOptions, labelText, readName, teamId } from './owner-options.ts';
 import { type CommandIo, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
 import { fieldLines, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
@@ -81,7 +81,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(name !== undefined && { name }),
     ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
     ...(standing !== undefined && { standing: oneOf(standing, BILLING_STATUSES, 'state') }),
-    labels: readLabels(given),
+    labels: labelOptions(given),
   };
   return withStore(given, io, 'must exist', async (store) => {
     const filter = { ...conditions, ...(team !== undefined && { teamId: await teamId(store, team) }) };
@@ -148,7 +148,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(name !== undefined && { name }),
     ...(given.flag('no-name') && { name: null }),
     ...(given.flag('no-team') && { teamId: null }),
-    labels: readLabelChange(given),
+    labels: labelChangeOptions(given),
   };
   return change(given, wanted, 'is changed', io, team);
 }

@@ -11,10 +11,10 @@ import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
-import { actorOf, labelText, readExpiry, readLabels, readName, readTime, teamId } from './common-options.ts';
 import { broadcastText } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { findOrder, orderFields, orderLine } from './orders-commands.ts';
+import { actorOf, labelOptions, labelText, readExpiry, readName, readTime, teamId } from './owner-options.ts';
 import { type CommandIo, noSuchKey, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
 import { fieldLines, listedFields, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
@@ -81,7 +81,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
       throw new UsageError(`--${option} is only for a new holder, with --tier; see tollgate holders set`);
   if (!isNew && given.list('label').length > 0)
     throw new UsageError('--label is only for a new holder, with --tier; see tollgate holders set');
-  const labels = readLabels(given);
+  const labels = labelOptions(given);
   const holder = readName(given.text('holder'));
   const [name, expires] = [readName(given.text('name')), given.text('expires')];
   const order = {
@@ -153,7 +153,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(name !== undefined && { name }),
     ...(unused !== undefined && { unusedSince: readTime(unused, '--unused-since', now, -1).slice(0, 10) }),
     ...(expires !== undefined && { expiresBefore: readTime(expires, '--expires-before', now, 1) }),
-    labels: readLabels(given),
+    labels: labelOptions(given),
   };
   return withStore(given, io, 'must exist', async (store) => {
     const filter = { ...conditions, ...(team !== undefined && { teamId: await teamId(store, team) }) };

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { storableText } from '../auth/stored-text.ts';
 import type { TeamEvent, TeamSummary } from '../store/organisation-record.ts';
 import { readArguments } from './arguments.ts';
-import { actorOf, labelText, readLabelChange, readLabels, teamId } from './common-options.ts';
+import { actorOf, labelChangeOptions, labelOptions, labelText, teamId } from './owner-options.ts';
 import { type CommandIo, runSubcommand, write, writeList } from './support-command.ts';
 import { withStore } from './support-desk.ts';
 
@@ -31,7 +31,7 @@ export function runTeams(argv: readonly string[], io: CommandIo): Promise<number
 async function add(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, CHANGE, ['NAME']);
   const name = storableText(given.operands[0] ?? '', 'name');
-  const labels = readLabels(given);
+  const labels = labelOptions(given);
   const by = {
     actor: actorOf(given, io),
     reason: given.text('reason') ?? null,
@@ -47,7 +47,7 @@ async function add(argv: readonly string[], io: CommandIo): Promise<number> {
 
 async function list(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', label: 'list', json: 'flag' });
-  const labels = readLabels(given);
+  const labels = labelOptions(given);
   return withStore(given, io, 'must exist', async ({ organisation }) => {
     const isJson = given.flag('json');
     const page = (limit: number, last?: TeamSummary) =>
@@ -91,7 +91,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   const named = given.text('name');
   const change = {
     ...(named !== undefined && { name: storableText(named, 'name') }),
-    labels: readLabelChange(given),
+    labels: labelChangeOptions(given),
   };
   const by = {
     actor: actorOf(given, io),

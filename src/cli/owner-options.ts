@@ -13,7 +13,7 @@ const MAX_LABELS = 20;
 const TEAMS_READ = 1000;
 
 /** `--label NAME=VALUE`, any number of times. @throws UsageError */
-export function readLabels<Name extends string>(given: Arguments<Name | 'label'>): OwnerLabels {
+export function labelOptions<Name extends string>(given: Arguments<Name | 'label'>): OwnerLabels {
   const labels: Record<string, string> = {};
   for (const text of given.list('label')) {
     const at = text.indexOf('=');
@@ -29,12 +29,12 @@ export function readLabels<Name extends string>(given: Arguments<Name | 'label'>
 }
 
 /** `--label` and `--remove-label NAME`. @throws UsageError */
-export function readLabelChange<Name extends string>(
+export function labelChangeOptions<Name extends string>(
   given: Arguments<Name | 'label' | 'remove-label'>,
 ): LabelChange {
   const removed = given.list('remove-label');
   for (const name of removed) requireLabelName(name);
-  return { ...Object.fromEntries(removed.map((name) => [name, null])), ...readLabels(given) };
+  return { ...Object.fromEntries(removed.map((name) => [name, null])), ...labelOptions(given) };
 }
 
 function requireLabelName(name: string): void {
