@@ -45,7 +45,7 @@ export class FakeProvider implements PaymentProvider {
     return payment?.payment === 'open' ? pageUrl(payment.session, root) : undefined;
   }
 
-  async look(order: Order): Promise<PaymentFacts | undefined> {
+  async readFacts(order: Order): Promise<PaymentFacts | undefined> {
     const payment = await this.#store.testPayment({ orderId: order.id });
     if (payment === undefined) return undefined;
     const { refund, dispute } = payment;
@@ -76,10 +76,10 @@ export class FakeProvider implements PaymentProvider {
   }
 
   /** Simulates a later event. @param ago milliseconds since the event */
-  async play(order: Order, what: FakeEvent, ago = 0): Promise<void> {
+  async simulate(order: Order, what: FakeEvent, ago = 0): Promise<void> {
     const payment = await this.#store.testPayment({ orderId: order.id });
     if (payment === undefined) return;
-    await this.#write({ ...payment, ...PLAYED[what] }, ago);
+    await this.#write({ ...payment, ...EFFECTS[what] }, ago);
   }
 
   async #write(payment: TestPayment, ago = 0): Promise<void> {
@@ -106,7 +106,7 @@ export class FakeProvider implements PaymentProvider {
 export const FAKE_EVENTS = ['paid', 'failed', 'cancelled', 'refunded', 'disputed', 'won', 'lost'] as const;
 type FakeEvent = (typeof FAKE_EVENTS)[number];
 
-const PLAYED: Readonly<Record<FakeEvent, Partial<TestPayment>>> = {
+const EFFECTS: Readonly<Record<FakeEvent, Partial<TestPayment>>> = {
   paid: { subscription: 'active', refund: 'none', dispute: 'none' },
   failed: { subscription: 'past_due' },
   cancelled: { subscription: 'canceled' },

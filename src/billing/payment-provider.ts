@@ -99,7 +99,7 @@ export interface PaymentProvider {
    * @returns undefined when the order has no session
    * @throws GatewayError `payment_unavailable`
    */
-  look(order: Order, session?: string): Promise<PaymentFacts | undefined>;
+  readFacts(order: Order, session?: string): Promise<PaymentFacts | undefined>;
 
   /** Cancels the subscription of an order, or expires its open session. It is idempotent. */
   end(order: Order): Promise<void>;

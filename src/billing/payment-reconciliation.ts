@@ -79,7 +79,7 @@ export class PaymentReconciliation {
       if (before === undefined) throw new GatewayError('unknown_order');
       const { provider, config } = this.#responsible(before);
       if (before.isReplaced && !before.isCancelled) await provider.end(before);
-      const facts = await provider.look(before, session);
+      const facts = await provider.readFacts(before, session);
       const now = this.#parts.now();
       const change = orderVerdict(before, facts, { now, grace: config.grace });
       const outcome = await store.settle({

@@ -119,7 +119,7 @@ async function lapse(argv: readonly string[], io: CommandIo): Promise<number> {
     const event = oneOf(as ?? 'failed', FAKE_EVENTS, 'event');
     const grace = config.dynamic.billing?.grace ?? 0;
     // Dated before the grace period, so that the event takes effect at once.
-    await provider.play(order, event, event === 'failed' ? grace + 1000 : 0);
+    await provider.simulate(order, event, event === 'failed' ? grace + 1000 : 0);
     return reconciliation.settle(order.id);
   });
 }

@@ -72,7 +72,7 @@ export class LastKnownCounters {
 }
 
 /**
- * How much of the rest one replica may use while it hears nothing of the others. The shares of all replicas add up to the
+ * How much of the rest one replica may use while it has no contact with the others. The shares of all replicas add up to the
  * rest.
  */
 export function shareOf(left: number, holder: string, { index, count }: FleetPlace): number {

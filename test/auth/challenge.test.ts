@@ -1,4 +1,4 @@
-// What a client reads whose key is missing, spelled in another way than most write it, or wrong: on every path that takes a key.
+// The answer to a missing, unusual or wrong Authorization header, on every path that takes a key.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 

@@ -1,4 +1,4 @@
-// The wait that is told to callers who are turned away: its bounds, its growth, and what becomes of callers who obey it.
+// The announced wait of rejected callers: its bounds, its growth, and the result for callers that obey it.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { DrainEstimate, MAX_DRAIN_MS, MIN_DRAIN_MS } from '../../src/auth/hashing/drain-estimate.ts';

@@ -1,4 +1,4 @@
-// Replicas that share a real Redis beside the store, with the clock, the store's mood and the Argon2 of the setting below.
+// Replicas that share a real Redis beside the store, with the clock, the failing store and the Argon2 of setting.ts.
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
 import type { CheckableKey } from '../../src/auth/key/principal.ts';

@@ -1,5 +1,5 @@
-// A holder that changes, in a fleet: what Redis holds of its keys afterwards, who believes it, and what is left when messages or
-// Redis fail.
+// A change of a holder in a fleet: the records of its keys in Redis, which replicas accept them, and what remains when messages
+// or Redis fail.
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { changeHolder } from '../../src/auth/holder-change.ts';
 import { KeyAnnouncer } from '../../src/auth/records/key-broadcast.ts';

@@ -1,4 +1,5 @@
-// What replicas know of each other's changes: by messages, by marks in Redis, by the feed, and what holds when all of it fails.
+// How replicas learn of each other's changes: messages, tombstones in Redis and the change feed, and the bounds when all of
+// them fail.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Authenticator } from '../../src/auth/authenticator.ts';
 import type { Key } from '../../src/auth/key/key.ts';

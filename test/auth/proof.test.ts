@@ -1,4 +1,4 @@
-// Argon2 in a fleet: replicas on one real Redis that meet a key at the same time prove it once between them.
+// Argon2 in a fleet: replicas on one real Redis that see a key at the same time prove it once.
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { SLOTS } from '../../src/auth/hashing/hasher.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';

@@ -1,4 +1,4 @@
-// A gateway's parts around keys, on a real SQLite file, with a clock that the test moves and a store that it can break.
+// The key components of a gateway on a real SQLite file, with a clock that the test moves and a store that it can break.
 import { createHash } from 'node:crypto';
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { type Argon2, Hasher } from '../../src/auth/hashing/hasher.ts';

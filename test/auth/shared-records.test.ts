@@ -1,4 +1,4 @@
-// What is kept in Redis, on a real one: who may overwrite what, and that nothing damaged, forged or outdated is believed.
+// The records in a real Redis: the overwrite rules, and that no damaged, forged or outdated record is accepted.
 import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';

@@ -1,5 +1,5 @@
-// A holder that changes while its keys live: what the authenticator lets in afterwards, what it answers the others, and that no
-// good key is taken for a bad one because its version grew.
+// Changes of a holder with active keys: which requests are admitted, which errors the others get, and that a higher version
+// invalidates no key.
 import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';

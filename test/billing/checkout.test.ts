@@ -1,4 +1,4 @@
-// From a tier to a key, by form and by JSON, through a gateway: what is given, what is refused, and in which form.
+// From a tier to a key through a gateway, by form and by JSON: the keys, the rejections and their form.
 import { execFileSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ask, codeOf, field, keyOnPage, order, orderByForm, statusOf, textField } from '../e2e/holder.ts';

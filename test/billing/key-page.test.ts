@@ -1,4 +1,4 @@
-// The lines that the page of a new key offers to be pasted: each is run as it stands, against a gateway.
+// The examples on the page of a new key: each one is executed unchanged against a gateway.
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';

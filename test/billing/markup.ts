@@ -1,5 +1,5 @@
-// Reads a page the way a strict reader would: what is not well-formed, not labelled or not allowed on our pages is a
-// fault. It knows the little of HTML that these pages use, and nothing of browsers.
+// A strict parser for our pages: it reports malformed, unlabelled and forbidden HTML. It knows only the HTML that these pages
+// use.
 
 export interface Element {
   readonly tag: string;

@@ -1,4 +1,4 @@
-// An order as the store has it, with what a test changes.
+// An order as the store has it, with the changes of a test.
 import type { Order } from '../../src/store/billing-record.ts';
 
 export function orderSample(changed: Partial<Order> = {}): Order {

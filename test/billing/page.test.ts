@@ -1,4 +1,4 @@
-// The frame of the pages: nothing gets in unescaped, nothing is loaded, and the policy names the style that is there.
+// The frame of the pages: values are escaped, nothing is loaded, and the policy allows exactly the style of the page.
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

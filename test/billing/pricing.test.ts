@@ -1,4 +1,4 @@
-// The pricing page as the gateway serves it: what it offers under which configuration, and how it says so.
+// The pricing page of a gateway under different configurations.
 import { describe, expect, test } from 'vitest';
 import { ask } from '../e2e/holder.ts';
 import { type GatewayOptions, startGateway } from '../helpers/gateway.ts';

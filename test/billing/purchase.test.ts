@@ -1,4 +1,4 @@
-// Buying through Stripe, from the form to the key: what is ordered once, who gets the key and how often, and what is refused.
+// Purchases through Stripe, from the form to the key: one order per form, one key per order, and the rejections.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// Where replicas share a Redis: a claimed key leaves nothing there before it is used, and never the key itself.
+// With a shared Redis: a claimed key has no record there before its first use, and the key itself is never there.
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { codeOf, statusOf } from '../e2e/holder.ts';

@@ -1,4 +1,4 @@
-// That an order comes to the same whatever was heard of its payment, in whatever order, how often and by how many replicas.
+// An order has the same result for any order and number of events and any number of replicas.
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -16,7 +16,7 @@ import {
   placeOrder,
   SetProvider,
   type Truth,
-} from './played.ts';
+} from './desk.ts';
 
 /** What may happen to a subscription that was paid, as its events are named. */
 const HAPPENINGS: Readonly<Record<string, (truth: Truth, now: number) => void>> = {
@@ -138,7 +138,7 @@ describe('on SQLite', () => {
           const settled = await desk.settlement.settle(placed.id);
           const alone = orderVerdict(
             { ...placed, isCancelled: settled.isCancelled, paidUntil: settled.paidUntil },
-            await provider.look(placed),
+            await provider.readFacts(placed),
             {
               now,
               grace: 7 * DAY,

@@ -1,4 +1,4 @@
-// A gateway that sells Lite and Pro through the stand-in for Stripe, and what buyers do there.
+// A gateway that sells Lite and Pro through the Stripe stand-in, and the steps of its buyers.
 import { ask, bearer, field, textField } from '../e2e/holder.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';

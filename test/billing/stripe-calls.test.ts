@@ -1,4 +1,4 @@
-// Calls of Stripe: none while it is away, one to find out whether it is back, and how long one that is silent is borne.
+// Calls to Stripe: the circuit breaker, the bound on concurrency, and the deadline.
 import Stripe from 'stripe';
 import { expect, test } from 'vitest';
 import { StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';

@@ -1,5 +1,5 @@
-// What the Stripe provider reads from Stripe's objects: each field that decides about money, against a real HTTP server that
-// answers with exactly the objects of the test.
+// The facts that the Stripe provider reads: each field that decides about money, from a real HTTP server with the objects of
+// the test.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -115,7 +115,7 @@ const charge = (id: string, created: number, changed: Json = {}): Json => ({
 
 async function look(changed: Json, order: Partial<Order> = {}, hinted?: string) {
   stripe.answers.set(SESSION, session(changed));
-  return provider.look({ ...ORDER, ...order }, hinted);
+  return provider.readFacts({ ...ORDER, ...order }, hinted);
 }
 
 /** What is read of a paid session with these charges. */
@@ -339,7 +339,7 @@ describe('a session', () => {
   });
 
   test('unknown to Stripe is undefined', async () => {
-    expect(await provider.look({ ...ORDER, session: 'cs_unknown' })).toBeUndefined();
+    expect(await provider.readFacts({ ...ORDER, session: 'cs_unknown' })).toBeUndefined();
   });
 });
 

@@ -1,5 +1,5 @@
 // A stand-in for Stripe's API: a real HTTP server with sessions, subscriptions, invoices, charges, disputes and warnings, which
-// behave as Stripe's do as far as the gateway looks at them. Events are signed by the official package. It can be in trouble.
+// behave as Stripe's do for the gateway. The official package signs the events. It can be made to fail.
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import Stripe from 'stripe';

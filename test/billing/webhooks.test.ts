@@ -1,5 +1,4 @@
-// Events of Stripe at the gateway: which are genuine, how often one counts, and what happens when Stripe or the store is in
-// trouble.
+// Stripe's events at the gateway: their signatures, their deduplication, and failures of Stripe or the store.
 import { createHmac } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

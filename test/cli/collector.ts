@@ -1,4 +1,4 @@
-// What a command has written, as text.
+// The output of a command, as text.
 import { Writable } from 'node:stream';
 
 export interface Collector {

@@ -1,4 +1,4 @@
-// `tollgate explain`: what it makes of a configuration, what it asks of a running gateway, and what it never shows.
+// `tollgate explain`: the explanation of a configuration, the requests to a running gateway, and what is never shown.
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import http from 'node:http';

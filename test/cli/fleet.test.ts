@@ -1,4 +1,4 @@
-// The command that revokes, beside replicas on a real Redis: what it says, and with which exit code.
+// `tollgate keys revoke` with replicas on a real Redis: its output and its exit codes.
 import { writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { runKeys } from '../../src/cli/keys-commands.ts';

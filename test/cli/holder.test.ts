@@ -1,4 +1,4 @@
-// `tollgate keys tier`, `suspend` and `resume`: what they change, what they say, whom they tell, and with which exit code.
+// `tollgate keys tier`, `suspend` and `resume`: their effects, output, notifications and exit codes.
 import { rmSync, writeFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';

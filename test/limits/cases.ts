@@ -1,4 +1,4 @@
-// Orders of steps that limiters have counted wrongly, or might. Both limiters play them against the model.
+// Sequences of steps that limiters have counted wrongly, or might. Both limiters run them against the model.
 import { MINUTE } from './model.ts';
 import type { Play, Step } from './play.ts';
 import { DAY, NOON, totals } from './setting.ts';

@@ -1,5 +1,6 @@
-// Three replicas, each with its own way to one Redis, which is late once, for a while, or now and then: together they admit no
-// more than the limit and what one of them had not heard of yet, nobody waits for long, and everything is counted once.
+// Three replicas, each with its own connection to one Redis, which is late once, for a while, or intermittently: together they
+// admit no more than the limit plus what one of them had not been told, no request waits for long, and everything is counted
+// once.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
 import type { Admission, Lease } from '../../src/limits/limiter.ts';

@@ -1,4 +1,4 @@
-// The table of limits and what is written about it.
+// The table of limits and its documentation.
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { eachLimit, LIMITS, limitTexts, pickLimits } from '../../src/config/limit-table.ts';

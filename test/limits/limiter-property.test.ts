@@ -1,5 +1,5 @@
-// Any order of requests, endings, lost processes, passing time, stores that fail and Redis that is emptied, against a model that
-// adds up a list of requests; and the orders that were once counted wrongly, each by its name.
+// Random sequences of requests, settlements, lost processes, passing time, store failures and Redis flushes, against a model
+// that sums a list of requests; and the sequences that were once counted wrongly, by name.
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';

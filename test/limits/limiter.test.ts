@@ -1,5 +1,5 @@
-// What every limiter does, in memory and in Redis alike: exactly the limit, all or nothing, the right name and wait for a
-// refusal, real use in place of the estimate, days and months, totals from the store.
+// The behaviour of both limiters, in memory and in Redis: exactly the limit, all or nothing, the right limit and wait in a
+// rejection, real usage instead of the estimate, days and months, totals from the store.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
 import { WINDOW_MS } from '../../src/limits/limiter.ts';

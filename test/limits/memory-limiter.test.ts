@@ -1,5 +1,4 @@
-// What only the limiter in memory does: it answers at once, bounds what it remembers, and heeds no clock on the wall for
-// windows and requests under way.
+// The behaviour of the memory limiter alone: synchronous decisions, bounded memory, and independence of the wall clock.
 import { expect, test } from 'vitest';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { admitted, Counters, memoryRig, NOON, newHolder, refused, Store, seedsOf } from './setting.ts';

@@ -1,4 +1,4 @@
-// The limits of one holder as a list of all its requests: every figure is a sum over it. The reference for the limiters.
+// The reference model of the limiters: one holder's limits as a list of all its requests, with every figure a sum over it.
 import {
   eachLimit,
   eachTotal,

@@ -1,5 +1,5 @@
-// Plays steps against a limiter and the model at once: the same are admitted, the same limit refuses, every state is the same
-// at every step, and nothing is left over at the end.
+// Runs steps against a limiter and the model: both admit the same requests, reject by the same limit, have the same state at
+// every step, and end with nothing reserved.
 import { expect } from 'vitest';
 import { eachLimit, type TierLimits } from '../../src/config/limit-table.ts';
 import type { Lease } from '../../src/limits/limiter.ts';

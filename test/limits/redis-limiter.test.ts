@@ -1,5 +1,5 @@
-// What only the limiter in Redis does: one count for all replicas, leases of processes that are gone, what stands in Redis and
-// for how long. The clock is the one of Redis, except where a test needs another date.
+// The behaviour of the Redis limiter alone: one count for all replicas, leases of dead processes, and the keys in Redis and
+// their expiry. The clock is that of Redis, except where a test needs another date.
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

@@ -1,5 +1,5 @@
-// What the limiter in Redis has still to tell while Redis is away: it waits, within bounds, is delivered once, and what nobody
-// holds any more is given back.
+// Releases of the Redis limiter while Redis is unavailable: they wait within bounds and are delivered once, and abandoned
+// reservations are released.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';

@@ -1,4 +1,4 @@
-// A client that waits exactly as long as it is told is admitted, as each SDK reads the headers, if nobody else was meanwhile.
+// A client that waits exactly as announced is admitted, as each SDK reads the headers, unless others were faster.
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { FailureLimit } from '../../src/auth/failure-limits.ts';

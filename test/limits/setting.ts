@@ -1,5 +1,5 @@
-// Limiters for tests, in memory and on a real Redis, behind one face: the clock is the test's, also in Redis, where the
-// script is the real one but for the line that asks for the time. What is counted and what was seeded can be read.
+// Limiters for tests, in memory and on a real Redis, with one interface. The test sets the clock, also in Redis, where only the
+// line that reads the time is replaced in the script. Counts and totals can be read.
 
 import { eachTotal } from '../../src/config/limit-table.ts';
 import { InitialTotals } from '../../src/limits/initial-totals.ts';

@@ -1,5 +1,5 @@
-// The limits of a fleet when Redis is paused, killed, flushed, read-only, full or full of nonsense midway: requests go on
-// within the limits of this process, each is settled where it was admitted, and it goes back by itself.
+// The limits of a fleet when Redis is paused, killed, flushed, read-only, full or corrupted while requests run: requests
+// continue within the limits of this process, each is settled where it was admitted, and Redis takes over again by itself.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
 import type { Admission } from '../../src/limits/limiter.ts';

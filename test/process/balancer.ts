@@ -1,5 +1,5 @@
-// A balancer as small as one can be: sends each request to a process whose `/readyz` last said yes, over kept connections,
-// and passes on what comes back. What it cannot send on it answers with 502, and never tries again.
+// A minimal load balancer: it sends each request to a process whose `/readyz` was last ok, over kept connections, and forwards
+// the answer. It answers 502 when it cannot, and never retries.
 import { once } from 'node:events';
 import http from 'node:http';
 

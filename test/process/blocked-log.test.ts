@@ -1,4 +1,4 @@
-// A pipe of the log that nobody reads: requests are answered as before, and the process ends when it is told to.
+// A log pipe that nobody reads: requests are answered as before, and the process exits on SIGTERM.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, openSync } from 'node:fs';

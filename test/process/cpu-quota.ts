@@ -1,5 +1,5 @@
-// Takes CPU time from a running process: by a quota of a control group where this machine lets us make one, otherwise by
-// stopping and continuing it ten times a second.
+// Takes CPU time from a running process: by the quota of a control group where this machine allows it, otherwise by stopping
+// and continuing it ten times a second.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
-// SIGTERM under many live streams, in a process of its own: each is complete or ended with an explicit error, none is silently
-// cut, and the store has what the upstream counted. 150 streams here; TOLLGATE_LONG=1 makes it 1,000.
+// SIGTERM under many live streams, in a process of its own: each is complete or ends with an explicit error, none is cut
+// silently, and the store has the usage that the upstream counted. 150 streams here; TOLLGATE_LONG=1 makes it 1,000.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// What V8 is told once a process serves.
+// The V8 flags of a serving process.
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';

@@ -1,4 +1,4 @@
-// Turning new requests away: when, how many, and what goes on meanwhile.
+// Load shedding: when and how many new requests are rejected, and what continues meanwhile.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { DynamicConfig } from '../../src/config/schema/config-schema.ts';

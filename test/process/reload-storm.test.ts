@@ -1,5 +1,5 @@
-// A hundred reloads a second under live streams: every stream stays on what it began with, and nothing piles up. A second of
-// it here; TOLLGATE_LONG=1 makes it half a minute with a thousand streams.
+// A hundred reloads a second under live streams: every stream keeps its configuration, and nothing accumulates. A second of it
+// here; TOLLGATE_LONG=1 makes it half a minute with a thousand streams.
 import { expect, test } from 'vitest';
 import { collectGarbage } from '../helpers/garbage.ts';
 import { type GatewayOptions, startGateway } from '../helpers/gateway.ts';

@@ -1,4 +1,4 @@
-// Hot reload of a whole gateway: what takes a new configuration over, what stays, and what a bad file does not do.
+// Hot reload of a whole gateway: what a new configuration changes, what it keeps, and that an invalid file changes nothing.
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// What several workers come to as one, and how long a place stays empty.
+// The merged view of several workers, and the backoff of a worker slot.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { MergedMetrics, mergeChecks, mergeTargets } from '../../src/process/worker-merge.ts';

@@ -1,4 +1,4 @@
-// A gateway with several workers, as tests ask for it: who of them has a connection, who lives, what all of them say.
+// A gateway with several workers: which worker has a connection, which ones run, and their merged reports.
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import { chatRequest } from '../helpers/hostile-upstream.ts';
 import type { RawClient } from '../helpers/raw-client.ts';

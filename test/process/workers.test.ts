@@ -1,4 +1,4 @@
-// Several workers, as real processes on a real Redis: they serve as one, and the end of one of them is not the end of the others.
+// Several workers, as real processes on a real Redis: they serve as one, and the exit of one does not affect the others.
 // TOLLGATE_LONG=1 adds one that hangs.
 import { rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';

@@ -1,4 +1,4 @@
-// What the forms of a Redis URL mean, what is refused, and that no refusal shows a password.
+// The forms of a Redis URL: their meaning, the rejections, and that no rejection shows a password.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { readRedis } from '../../src/config/schema/addresses.ts';

@@ -1,5 +1,5 @@
-// The client against real servers that are refused, silent, slow, read-only, flushed, full, busy, killed: how calls end,
-// that nothing is sent while Redis is away, and that it comes back by itself. Time is counted in calls, not in clocks.
+// The client against real servers that are refused, silent, slow, read-only, flushed, full, busy or killed: how calls end, that
+// nothing is sent while Redis is unavailable, and that it recovers by itself. Time is counted in calls, not in clocks.
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { RedisClient, RedisCommandError, RedisUnavailable } from '../../src/redis/redis-client.ts';

@@ -1,4 +1,4 @@
-// Which errors say that Redis is away, which that one command is at fault, and what is left of them.
+// Which errors mean that Redis is unavailable, which that one command failed, and what they keep.
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { Backoff } from '../../src/redis/reconnect-backoff.ts';

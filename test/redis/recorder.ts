@@ -1,4 +1,4 @@
-// What a client or a subscription of a test said and counted, and options that suit a slow machine.
+// Records the log, events and counts of a client or a subscription, with options for a slow machine.
 import { Writable } from 'node:stream';
 import { type CallResult, RedisClient, type RedisClientOptions } from '../../src/redis/redis-client.ts';
 import { Subscription, type SubscriptionOptions } from '../../src/redis/subscription.ts';

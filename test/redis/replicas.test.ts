@@ -1,4 +1,4 @@
-// Who is in the fleet, and who has confirmed a message: on a real Redis, each replica on a cable of its own.
+// The registry of replicas and acknowledged broadcasts on a real Redis, each replica over its own proxy.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { RedisClient, RedisUnavailable } from '../../src/redis/redis-client.ts';
 import { publish, Replicas, sendAndConfirm } from '../../src/redis/replicas.ts';

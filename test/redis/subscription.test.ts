@@ -1,5 +1,5 @@
-// Messages from real servers over links that end, fall silent and come back: what was promised between `restored` and `lost`
-// arrives, and each outage is told once.
+// Messages from real servers over connections that close, fall silent and recover: what is sent between `restored` and `lost`
+// arrives, and each outage is reported once.
 import { inspect } from 'node:util';
 import { expect, test, vi } from 'vitest';
 import { startCable } from '../helpers/cable.ts';

@@ -1,4 +1,4 @@
-// `rediss://`: nothing is said to a server whose certificate is not trusted, and the same things work over TLS.
+// `rediss://`: nothing is sent to a server without a trusted certificate, and everything works over TLS.
 import { writeFile } from 'node:fs/promises';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// The same client and subscription behind Sentinels and on a Cluster: failover, nodes that are silent, keys in every slot.
+// The same client and subscription behind Sentinels and on a Cluster: failover, silent nodes, keys in every slot.
 import { describe, expect, test } from 'vitest';
 import { startCable } from '../helpers/cable.ts';
 import { closedPort } from '../helpers/closed-port.ts';

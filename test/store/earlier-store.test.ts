@@ -1,5 +1,5 @@
-// A store that is gone: what it left beside itself keeps a new one from taking its place, in which every key would be bad, until
-// somebody says that this is meant.
+// A lost store: files beside it prevent a new one in its place, where every key would be invalid, unless the operator asks for
+// one.
 import {
   existsSync,
   mkdirSync,

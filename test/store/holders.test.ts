@@ -1,5 +1,4 @@
-// What a change of a holder does to its keys, in each kind of database, and that a database from before there was such a thing
-// keeps all that it has.
+// Changes of a holder and their effect on its keys, in each kind of database, and the migration of earlier databases.
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';

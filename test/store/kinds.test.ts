@@ -1,5 +1,5 @@
-// Only the readers of addresses and the file that opens stores know the kinds of stores, so a further one is a folder of its own
-// and its registration in these two.
+// Only the address parsers and the file that opens stores know the kinds of stores, so another kind is a folder of its own and
+// its registration in these two.
 import { readdirSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 

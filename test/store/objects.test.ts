@@ -1,5 +1,5 @@
-// Whose objects are, in the store: the first holder keeps one for good, all of a call or none, and pages go on behind what has
-// ended meanwhile.
+// Owners of objects in the store: the first holder keeps an object for good, a call records all or none, and pages continue
+// after ended objects.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ObjectQuery, ObjectRecord } from '../../src/store/object-record.ts';
 import { openStore } from '../../src/store/open.ts';

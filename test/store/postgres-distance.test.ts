@@ -1,4 +1,4 @@
-// A PostgreSQL server that is far away: how often each operation waits for it, and that operations work over such a way.
+// A distant PostgreSQL server: the round trips of each operation, and that operations work with them.
 import { randomBytes, randomUUID } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import { claimDigest } from '../../src/billing/claim-cookie.ts';
 import { freeTerms } from '../../src/billing/new-order.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import type { Store } from '../../src/store/store.ts';
-import { type Desk, openDesk, placeOrder, SECRET, SetProvider } from '../billing/played.ts';
+import { type Desk, openDesk, placeOrder, SECRET, SetProvider } from '../billing/desk.ts';
 import { startCable } from '../helpers/cable.ts';
 import { configText, runCommand, startGateway } from '../helpers/gateway.ts';
 import { countRoundTrips, type RoundTrips } from '../helpers/round-trips.ts';

@@ -1,6 +1,5 @@
-// A PostgreSQL primary that goes, and its standby: the address of the store leads to a server that takes no writes for a while.
-// The gateway leaves that server at once, says that it is not ready, and writes again without a restart when a server can be
-// written.
+// A failover of PostgreSQL: for a while the address of the store leads to a read-only server. The gateway drops that server at
+// once, is not ready, and writes again without a restart when a server is writable.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import { failureOf } from '../../src/store/postgres/postgres-client.ts';

@@ -1,4 +1,4 @@
-// A server that ends a connection in the same piece of bytes in which it let it in, as one that shuts down may.
+// A server that closes a connection in the same packet in which it accepts it, as during a shutdown.
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { expect, test } from 'vitest';

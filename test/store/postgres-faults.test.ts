@@ -1,4 +1,4 @@
-// A PostgreSQL server that goes away, pauses, is locked or swallows everything: each call of the store ends in time, says
+// A PostgreSQL server that goes away, pauses, is locked or is unreachable: each call of the store ends in time with
 // `store_unavailable`, and works again without a restart when the server does.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';

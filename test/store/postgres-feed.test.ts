@@ -1,4 +1,4 @@
-// The change feed on PostgreSQL is in the order of commits: who follows it misses nothing, however writers interleave.
+// The change feed on PostgreSQL has the order of commits: a reader misses nothing, however writers interleave.
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { KeyChange, KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';

@@ -1,4 +1,4 @@
-// Opening a PostgreSQL store: what is made of an empty database, and what is refused in which words.
+// Opening a PostgreSQL store: the migration of an empty database, and the messages of rejections.
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';

@@ -1,4 +1,4 @@
-// Connections to PostgreSQL and their deadlines: what is ended, what is not given to the next caller, what close leaves.
+// Connections to PostgreSQL and their deadlines: what is ended, what is not reused, and what close leaves.
 import { inspect } from 'node:util';
 import { CompiledQuery } from 'kysely';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';

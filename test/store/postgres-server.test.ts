@@ -1,4 +1,4 @@
-// The PostgreSQL server of the tests goes when they do.
+// The PostgreSQL server of the tests ends with them.
 import { existsSync } from 'node:fs';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// A PostgreSQL store over TLS: whom it trusts, and that its deadlines and its end are those of an open connection.
+// A PostgreSQL store over TLS: which certificates it trusts, and that its deadlines and its close match those without TLS.
 import { chownSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';

@@ -1,4 +1,4 @@
-// Child processes that share a store with the test: started, spoken to by lines, and always ended.
+// Child processes that share a store with the test: started, controlled by lines, and always ended.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';

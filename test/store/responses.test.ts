@@ -1,4 +1,4 @@
-// Where stored responses are: kept once, found by their id, settled by one, forgotten in time.
+// Records of stored responses: written once, found by id, settled once, deleted by age.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { StoredResponse } from '../../src/store/response-record.ts';

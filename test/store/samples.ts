@@ -1,4 +1,4 @@
-// Records for tests of the store, which has no need of real keys.
+// Records for tests of the store, which needs no real keys.
 import { randomBytes, randomUUID } from 'node:crypto';
 import { type HolderOf, isPrefix, type NewKey, type Prefix } from '../../src/store/key-record.ts';
 

@@ -1,4 +1,4 @@
-// The last guard of the life of a key: what the database itself refuses, whoever asks. Raw SQL as a hand in a shell would write it.
+// The last line of defence for keys: what the database itself rejects, for any client. Raw SQL, as from a shell.
 import { DatabaseSync } from 'node:sqlite';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';

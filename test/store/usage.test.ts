@@ -1,4 +1,4 @@
-// Use in the store: a batch counts once however often it is sent, and reports are the sums of what was added.
+// Usage in the store: a batch counts once however often it is sent, and reports are the sums of the batches.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';

@@ -1,5 +1,4 @@
-// Ready means writable: what real writes come to is what the check says, a lock that another process holds is noticed, and a check
-// that comes often writes seldom.
+// Ready means writable: checks use the results of real writes, notice a lock of another process, and write rarely.
 import { copyFileSync, renameSync, rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';

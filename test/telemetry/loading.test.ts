@@ -1,4 +1,4 @@
-// OpenTelemetry costs nothing where it is not configured: not even its modules are read.
+// OpenTelemetry costs nothing where it is not configured: its modules are not loaded.
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-// Lines of the log and a reader that does not read: what waits is bounded, what is dropped is counted, nobody waits.
+// The log sink with a stalled reader: the buffer is bounded, drops are counted, nothing blocks.
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// Cells say the same as prom-client does, whatever is counted in them: as text, and as JSON for those who add up processes.
+// Metric children export the same as prom-client, as text, and as JSON for the aggregation of processes.
 import fc from 'fast-check';
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { expect, test } from 'vitest';

@@ -1,5 +1,5 @@
-// What /metrics says of requests: by route, model, upstream and outcome, by the names of the GenAI conventions, and never in
-// the words of a client.
+// /metrics of requests: by route, model, upstream and outcome, with the names of the GenAI conventions, and never with client
+// input.
 import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { ERRORS } from '../../src/errors.ts';

@@ -1,5 +1,5 @@
-// Traces end to end: a gateway, scripted upstreams and a receiver of OTLP. What is in a span, whose child it is, what the
-// upstream is told, and that nothing secret and no waiting comes of it.
+// Traces end to end: a gateway, scripted upstreams and an OTLP receiver. The contents and parents of spans, the context that
+// upstreams get, and that nothing secret is exported and nothing waits.
 import { once } from 'node:events';
 import * as conventions from '@opentelemetry/semantic-conventions/incubating';
 import { afterEach, describe, expect, test } from 'vitest';

@@ -49,7 +49,7 @@ export class StripeProvider implements PaymentProvider {
     return session?.status === 'open' ? (session.url ?? undefined) : undefined;
   }
 
-  async look(order: Order, hinted?: string): Promise<PaymentFacts | undefined> {
+  async readFacts(order: Order, hinted?: string): Promise<PaymentFacts | undefined> {
     const id = order.session ?? hinted;
     if (id === undefined) return undefined;
     const session = await this.#read((stripe) =>

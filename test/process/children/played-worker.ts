@@ -1,5 +1,5 @@
-// Stands in for a worker, and loads nothing of the gateway, so that it is there at once: `die` ends as soon as it begins, `hang`
-// says that it serves and then does not come back to its event loop, `chat` fills the log with long lines.
+// Stands in for a worker without loading the gateway, so that it starts at once: `die` exits immediately, `hang` reports ready
+// and then blocks its event loop, `chat` fills the log with long lines.
 
 /** Longer than the primary of the test waits. After it a worker whose primary is gone ends. */
 const HANG_MS = 5_000;

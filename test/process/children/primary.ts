@@ -1,5 +1,5 @@
-// A primary with short times whose workers are played (played-worker.ts). It says on stdout what became of the start, and its
-// log is there too.
+// A primary with short timeouts and stand-in workers (played-worker.ts). It prints the result of the start and its log on
+// stdout.
 import { fileURLToPath } from 'node:url';
 import { parseBytes } from '../../../src/config/load-config.ts';
 import { readConfigFile } from '../../../src/config/source/config-file.ts';

@@ -1,4 +1,4 @@
-// A process that says what its signals tell it. `late` attends when a line comes on stdin, all others at once.
+// A process that prints its signals. `late` starts to listen when a line arrives on stdin, all others at once.
 import { once } from 'node:events';
 import { Signals } from '../../../src/process/signals.ts';
 

@@ -1,5 +1,5 @@
-// A process like one that serves: much that lives long, of which little is new, and much that is soon forgotten. Writes how
-// often all of its heap was collected meanwhile. Run with --expose-gc.
+// A process like a serving gateway: many long-lived objects, few of them new, and many short-lived ones. Prints the number of
+// full collections. Run with --expose-gc.
 import { constants, PerformanceObserver } from 'node:perf_hooks';
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';

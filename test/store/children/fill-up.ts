@@ -1,4 +1,4 @@
-// Stores keys until the file may not grow any more, tells what still works, and goes on when it may grow again.
+// Stores keys until the file may not grow any more, prints what still works, and continues when it may grow again.
 import { execFileSync } from 'node:child_process';
 import { GatewayError } from '../../../src/errors.ts';
 import { openStore } from '../../../src/store/open.ts';

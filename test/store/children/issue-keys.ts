@@ -1,4 +1,4 @@
-// Opens a store as a gateway does and issues keys for ever, or as many as asked; tells of each after it was acknowledged.
+// Opens a store as a gateway does and issues keys, endlessly or a given number; prints each after it was acknowledged.
 import { createHash } from 'node:crypto';
 import { type Argon2, Hasher } from '../../../src/auth/hashing/hasher.ts';
 import { openSecret } from '../../../src/auth/hashing/hashing-secret.ts';

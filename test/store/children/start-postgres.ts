@@ -1,4 +1,4 @@
-// Starts a PostgreSQL server, pauses it if asked, tells its address and waits to be killed.
+// Starts a PostgreSQL server, pauses it if asked, prints its address and waits to be killed.
 import { startPostgres } from '../../helpers/postgres.ts';
 
 const server = await startPostgres();

@@ -1,5 +1,5 @@
-// A gateway that serves one request and says which packages of OpenTelemetry were loaded for it.
-// Arguments: the configuration file. The environment is passed on.
+// A gateway that serves one request and prints which packages of OpenTelemetry were loaded for it. Arguments: the configuration
+// file. The environment is passed on.
 import { registerHooks } from 'node:module';
 
 const packages = new Set<string>();

@@ -1,4 +1,4 @@
-// What follows from the facts of a payment: each decision by itself, at its exact bounds.
+// The rules for orders: each decision from the facts of a payment, at its exact bounds.
 import { describe, expect, test } from 'vitest';
 import {
   changedTarget,

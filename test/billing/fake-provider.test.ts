@@ -1,4 +1,4 @@
-// The whole way with payments that are only played, as on a laptop: pay, decline, lapse, pay again.
+// A purchase with the fake provider: pay, decline, lapse, pay again.
 import { networkInterfaces } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ask, codeOf, keyOnPage, listModels, orderByForm, statusOf, textField } from '../e2e/holder.ts';

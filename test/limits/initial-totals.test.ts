@@ -1,4 +1,4 @@
-// Totals from a usage store that answers, fails, is slow, hangs or talks nonsense, to one or very many who ask.
+// Totals from a usage store that answers, fails, is slow, hangs or returns nonsense, for one or many callers.
 import { expect, test } from 'vitest';
 import { InitialTotals, type InitialTotalsOptions } from '../../src/limits/initial-totals.ts';
 import { Counters, totals } from './setting.ts';

@@ -1,4 +1,4 @@
-// What becomes of a holder after it has paid: renewed, failed, cancelled, refunded, disputed; on the wire, at once.
+// A holder after its payment: renewed, failed, cancelled, refunded, disputed.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { runKeys } from '../../src/cli/keys-commands.ts';
 import { runOrders } from '../../src/cli/orders-commands.ts';

@@ -1,4 +1,4 @@
-// Orders without HTTP: a payment whose facts a test sets at will, and replicas that share a store and nothing else.
+// Orders without HTTP: a provider whose facts a test sets, and replicas that share only a store.
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
 import { openSecret } from '../../src/auth/hashing/hashing-secret.ts';
@@ -70,7 +70,7 @@ export class SetProvider implements PaymentProvider {
     return undefined;
   }
 
-  async look(order: Order): Promise<PaymentFacts> {
+  async readFacts(order: Order): Promise<PaymentFacts> {
     this.looks += 1;
     const { subscription, money, ...truth } = { ...this.truthOf(order.id) };
     const id = `sub_${order.id}`;

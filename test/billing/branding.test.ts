@@ -1,5 +1,4 @@
-// What the operator may say about the look of the pages, and what becomes of it on them: no colour makes a page unreadable,
-// and no name, contact or text gets out of its place.
+// The branding of the pages: no color makes a page unreadable, and no name, contact or text escapes its position.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { hashSource } from '../../src/billing/pages/page-scripts.ts';
