@@ -205,14 +205,14 @@ function affinityOf(
   { exchange, principal, route, body, scan, form }: AdmittedRequest,
   { affinity }: Metrics,
 ): Affinity<Target> | undefined {
-  const { sessionHeader: header } = route;
+  const { sessionHeader: header, maker } = route;
   if (header === undefined) return undefined;
   const { headers } = exchange.request;
   const members = form === undefined ? scan.members : undefined;
   const key = affinityKey({ headers, header, holderId: principal.holderId, body, members });
   return key === undefined
     ? undefined
-    : { key, nameOf: targetName, onChoice: (result) => affinity.inc({ result }) };
+    : { key, maker, nameOf: targetName, onChoice: (result) => affinity.inc({ result }) };
 }
 
 /** Answers with the failure of the last attempt. @throws the error of a bug in the gateway: the server logs it with its stack */

@@ -307,6 +307,37 @@ describe('encrypted content', () => {
   });
 });
 
+test('a response is continued by the target that made it, and by another one of its upstream when that fails', async () => {
+  const targets = [0, 1, 2, 3, 4].map((index) => ({ upstream: 'a', model: `m${index}` }));
+  const gateway = await start({ targets });
+  const key = await gateway.key();
+  let made = 0;
+  upstreams[0]?.always(async (c) => {
+    made += 1;
+    await json(200, {
+      id: `resp_${made}${'0'.repeat(20)}`,
+      object: 'response',
+      model: 'm',
+      status: 'completed',
+      output: [],
+      usage: null,
+    })(c);
+  });
+  const asked = () => Reflect.get(Object(upstreams[0]?.requests.at(-1)?.json()), 'model');
+  expect((await respond(gateway, { input: 'x' }, key)).status).toBe(200);
+  const maker = asked();
+  for (let i = 1; i < 6; i += 1) {
+    const body = { input: `turn ${i}`, previous_response_id: `resp_${i}${'0'.repeat(20)}` };
+    expect((await respond(gateway, body, key)).status).toBe(200);
+    expect(asked()).toBe(maker);
+  }
+  upstreams[0]?.next(json(429, upstreamError('limit'), { 'retry-after': '30' }));
+  expect(
+    (await respond(gateway, { input: 'y', previous_response_id: `resp_6${'0'.repeat(20)}` }, key)).status,
+  ).toBe(200);
+  expect(asked()).not.toBe(maker);
+});
+
 test('a form, which has no key, goes by load', async () => {
   const gateway = await start();
   using client = await gateway.connect();

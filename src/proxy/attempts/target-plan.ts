@@ -32,6 +32,8 @@ export type AffinityResult = 'sticky' | 'overflow' | 'moved';
 /** What requests with the same key have in common, for `balance: affinity`. */
 export interface Affinity<T> {
   readonly key: string;
+  /** The name of the target before all others, if it is one of them. */
+  readonly maker?: string | undefined;
   /** The same on all replicas. */
   readonly nameOf: (target: T) => string;
   /** Called for the first target of the request. */
@@ -157,14 +159,17 @@ export class TargetPlan<T extends Ranked> {
     return group[choose(candidates, balance, random) ?? 0];
   }
 
-  #chooseByKey(targets: readonly T[], { key, nameOf, onChoice }: Affinity<T>): T | undefined {
+  #chooseByKey(targets: readonly T[], { key, maker, nameOf, onChoice }: Affinity<T>): T | undefined {
     const { statusOf } = this.#options;
     const group = firstPriority(targets);
     const { priority } = group[0] ?? {};
     // Of all targets, also those that are not available: the first one is the target of the key.
     const all = this.#targets.filter((target) => target.priority === priority);
     const named = all.map((target) => ({ name: nameOf(target), weight: target.weight }));
-    const order = rendezvousOrder(named, key).flatMap((index) => all[index] ?? []);
+    const ranked = rendezvousOrder(named, key).flatMap((index) => all[index] ?? []);
+    const isMaker = (target: T) => nameOf(target) === maker;
+    const order =
+      maker === undefined ? ranked : ranked.toSorted((a, b) => Number(isMaker(b)) - Number(isMaker(a)));
     const available = order.filter((target) => group.includes(target));
     const loads = available.map((target) => ({
       weight: target.weight,

@@ -4,7 +4,7 @@ import type { Principal } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Endpoint } from '../contracts/endpoint.ts';
-import type { Route } from '../routes/route-table.ts';
+import { type Route, targetName } from '../routes/route-table.ts';
 import type { ObjectOwners } from './object-owners.ts';
 import { ReferenceFinder } from './object-references.ts';
 import type { StoredResponses } from './stored-responses.ts';
@@ -57,8 +57,10 @@ async function lookUp(
   finder: ReferenceFinder,
 ): Promise<Route> {
   let { targets } = route;
+  let maker = {};
   for (const id of finder.responses) {
-    const { upstream: name } = await stored.find(id, holderId);
+    const { upstream: name, upstreamModel: model } = await stored.find(id, holderId);
+    maker = { maker: targetName({ upstream: { name }, model }) };
     targets = targets.filter(({ upstream }) => upstream.name === name);
   }
   if (targets.length === 0) {
@@ -72,5 +74,5 @@ async function lookUp(
     upstreams.map(({ name, config }) => ({ name, shared: config.shared_objects ?? [] })),
   );
   const names = new Set(upstreamsWithAll.map(({ name }) => name));
-  return { ...route, targets: targets.filter(({ upstream }) => names.has(upstream.name)) };
+  return { ...route, ...maker, targets: targets.filter(({ upstream }) => names.has(upstream.name)) };
 }

@@ -31,8 +31,13 @@ export interface Target {
   readonly edits?: TargetEdits;
 }
 
+interface NamedTarget {
+  readonly upstream: { readonly name: string };
+  readonly model: string;
+}
+
 /** The name of a target, the same on all replicas and after a restart. */
-export function targetName({ upstream, model }: Pick<Target, 'upstream' | 'model'>): string {
+export function targetName({ upstream, model }: NamedTarget): string {
   return `${upstream.name}\0${model}`;
 }
 
@@ -49,6 +54,8 @@ export interface Route {
   readonly balance: ModelConfig['balance'];
   /** Of `balance: affinity`: the header that names a session. */
   readonly sessionHeader?: string;
+  /** The name of the target that made the response which the request continues. */
+  readonly maker?: string;
   /** Reasons, besides failures, for which a rejected request goes to another target. Default: none. */
   readonly fallbackOn?: ModelConfig['fallback_on'];
   /** When a silent target is hedged with a second one; undefined for never. */
