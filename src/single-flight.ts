@@ -1,6 +1,6 @@
 // Single-flight: callers that want the same while it is under way share one call and its result.
 
-interface SingleFlight<A extends readonly unknown[], V> {
+export interface SingleFlight<A extends readonly unknown[], V> {
   (...args: A): Promise<V>;
   /** The call under way for a key. */
   running(key?: A[0]): Promise<V> | undefined;

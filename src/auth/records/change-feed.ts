@@ -1,7 +1,7 @@
 // Polls the store's change feed, so that revocations by other processes apply here too. Messages over Redis are faster but can
 // be lost; the feed is reliable. The 5 s lifetime of cache entries bounds the delay without either.
 
-import { singleFlight } from '../../single-flight.ts';
+import { type SingleFlight, singleFlight } from '../../single-flight.ts';
 import type { KeyChange } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -55,7 +55,7 @@ export class ChangeFeed {
   }
 
   /** Polls now. Never rejects: a failure is counted, and the next poll follows after the interval. */
-  readonly poll = singleFlight(() => this.#read());
+  readonly poll: SingleFlight<[], void> = singleFlight(() => this.#read());
 
   /** Stops polling. Resolves when the running poll has ended. */
   async stop(): Promise<void> {
