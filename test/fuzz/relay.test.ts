@@ -18,7 +18,7 @@ import { failure } from '../../src/upstream/error-outcome.ts';
 import type { Usage } from '../../src/wire/token-usage.ts';
 import { contentOf, lastContentOf } from '../helpers/chunked.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 3_000);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 1_500);
 const metrics = createMetrics();
 const ALIAS = Buffer.from('"the-alias"');
 

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, test } from 'vitest';
 import { properties } from './properties.ts';
 
-const numRuns = Number(process.env['FUZZ_RUNS'] ?? 500);
+const numRuns = Number(process.env['FUZZ_RUNS'] ?? 250);
 const seed = process.env['FUZZ_SEED'];
 
 describe('the byte scanners, at length', () => {

@@ -8,7 +8,7 @@ import { until, within } from '../helpers/wait.ts';
 import { corpus, seeded, spoil } from './corpus.ts';
 import { errorCode } from './served.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 2_000);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 1_000);
 const SEED = Number(process.env['FUZZ_SEED'] ?? 1);
 const BATCH = 200;
 const AT_ONCE = 20;

@@ -9,7 +9,7 @@ import { MINUTE } from './model.ts';
 import { play, type Step } from './play.ts';
 import { type MakeRig, memoryRig, NOTHING, RedisSetting, totals } from './setting.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 300);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 150);
 /** So that a run may see the end of a day, and of a month, or neither. */
 const STARTS = [Date.UTC(2027, 4, 17, 12), Date.UTC(2027, 4, 16, 23, 58), Date.UTC(2027, 11, 31, 23, 57)];
 

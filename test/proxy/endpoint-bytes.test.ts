@@ -24,7 +24,7 @@ import {
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { eventFrame, responseEvents, responseObject } from '../helpers/recorded.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 200);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 100);
 let upstream: HostileUpstream;
 let gateway: Gateway;
 

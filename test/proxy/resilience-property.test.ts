@@ -85,6 +85,6 @@ test('at most `attempts` requests, none after the point of no return, all permit
         expect(await gateway.metric(`tollgate_upstream_in_flight{upstream="up${index}"}`)).toBe(0);
       }
     }),
-    { numRuns: Number(process.env['FUZZ_RUNS'] ?? 80) },
+    { numRuns: Number(process.env['FUZZ_RUNS'] ?? 40) },
   );
 });

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { InvalidResponse, type Progress, ResponseParser } from '../../src/upstream/http/response-parser.ts';
 import type { ResponseHeaders } from '../../src/upstream/transport.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 1_000);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 500);
 
 interface Reading {
   readonly status: number | undefined;
