@@ -369,6 +369,17 @@ describe('silence', () => {
     expect((await client.response()).status).toBe(200);
   });
 
+  test('a new write stall is that of connections without a request, and not of idle ones', async () => {
+    await using served = await Served.start({ writeStall: 60_000 });
+    using unused = await served.connect();
+    using idle = await served.connect();
+    expect((await idle.ask({ method: 'GET', target: '/health' })).status).toBe(200);
+    served.server.writeStall = 100;
+    expect(await unused.closed).toBe('fin');
+    await pause(300);
+    expect((await idle.ask({ method: 'GET', target: '/health' })).status).toBe(200);
+  });
+
   test('a stream that is silent for longer than the write stall is not cut', async () => {
     await using served = await Served.start({
       writeStall: 100,
