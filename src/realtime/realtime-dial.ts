@@ -4,9 +4,10 @@ import { createHash } from 'node:crypto';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { type Duplex, duplexPair } from 'node:stream';
 import type { Timeouts } from '../config/check/timeouts.ts';
-import { startDeadline } from '../deadline.ts';
+import { startDeadline, withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
+import { BodyBuffer } from '../http/pieces/body-buffer.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
 import { askAuthorized, directRequest } from '../upstream/direct-request.ts';
 import {
@@ -107,7 +108,7 @@ class Dial {
           socket.once('connect', () => (this.#hasConnected = true));
         })
         .once('upgrade', (response, socket, head) => this.#onUpgrade(response, socket, head))
-        .once('response', (response) => this.#onResponse(response))
+        .once('response', (response) => void this.#onResponse(response))
         .on('error', (cause) => this.#onError(cause));
       this.#request.end();
     } catch (error) {
@@ -180,23 +181,15 @@ class Dial {
   }
 
   /** An error response instead of a session. */
-  #onResponse(response: IncomingMessage): void {
+  async #onResponse(response: IncomingMessage): Promise<void> {
     const { statusCode = 0, headers } = response;
     this.#note(statusCode, headers);
-    const chunks: Buffer[] = [];
-    let size = 0;
-    const judge = (body: Buffer) =>
-      this.#fail(withoutCredential(judgeErrorResponse(statusCode, headers, body), this.#order.upstream));
     this.#stopDeadline();
     // If the body does not arrive, the status alone classifies the error.
-    this.#stopDeadline = startDeadline(ERROR_MS, () => judge(NO_BYTES));
-    response.on('data', (chunk: Buffer) => {
-      size += chunk.length;
-      if (size > MAX_ERROR_BYTES) judge(NO_BYTES);
-      else chunks.push(chunk);
-    });
-    response.once('end', () => judge(Buffer.concat(chunks)));
-    response.once('error', () => judge(NO_BYTES));
+    const body = await withDeadline(collect(response), ERROR_MS, () => late('error body')).catch(
+      () => NO_BYTES,
+    );
+    this.#fail(withoutCredential(judgeErrorResponse(statusCode, headers, body), this.#order.upstream));
   }
 
   #note(status: number, headers: IncomingMessage['headers']): void {
@@ -228,6 +221,13 @@ class Dial {
     this.#order.exchange.offStop(this.#onStop);
     this.#resolve(result);
   }
+}
+
+/** The body; empty if it is too large. */
+async function collect(response: IncomingMessage): Promise<Buffer> {
+  const body = new BodyBuffer(MAX_ERROR_BYTES);
+  for await (const piece of response) if (!body.push(piece)) return NO_BYTES;
+  return body.take();
 }
 
 function late(which: string): GatewayError {

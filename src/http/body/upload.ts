@@ -137,26 +137,21 @@ export class Upload {
 
   #open(splices: readonly Splice[]): BodyReader {
     this.#isOpened = true;
-    const buffered = bufferedPieces(this.#spool, splices);
-    if (!this.#isLive) {
-      return {
-        next: async () => (await buffered.next()).value,
-        cancel() {},
-      };
-    }
-    let isDrained = false;
+    const pieces = this.#pieces(splices);
     return {
-      next: async () => {
-        if (!isDrained) {
-          const { value } = await buffered.next();
-          if (value !== undefined) return value;
-          isDrained = true;
-          void this.#spool.close();
-        }
-        return await this.#next();
+      next: async () => (await pieces.next()).value,
+      cancel: () => {
+        if (this.#isLive) this.#release();
       },
-      cancel: () => this.#release(),
     };
+  }
+
+  async *#pieces(splices: readonly Splice[]): AsyncGenerator<Buffer, undefined> {
+    yield* bufferedPieces(this.#spool, splices);
+    if (!this.#isLive) return undefined;
+    void this.#spool.close();
+    for (let piece = await this.#next(); piece !== undefined; piece = await this.#next()) yield piece;
+    return undefined;
   }
 
   /** The next piece behind the buffered ones. */
