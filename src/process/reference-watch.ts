@@ -14,7 +14,7 @@ interface ReferenceWatchOptions {
 }
 
 /** Changes within this time are one, in milliseconds. */
-const TOGETHER_MS = 100;
+const TOGETHER_MS = 500;
 
 export class ReferenceWatch {
   readonly #options: ReferenceWatchOptions;

@@ -64,6 +64,7 @@ export function createSingle(address: RedisAddress, limits: ConnectionLimits, at
   const options = common(address, limits);
   const nodes = rotate(address.nodes, attempt);
   if (address.kind === 'sentinel') {
+    const { tls, username, password } = address.sentinel;
     return new Redis({
       ...options,
       db: address.db,
@@ -74,7 +75,10 @@ export function createSingle(address: RedisAddress, limits: ConnectionLimits, at
       sentinelCommandTimeout: limits.connectMs,
       // The ready check reads INFO, which shows whether the node is still a master.
       enableReadyCheck: true,
-      ...(address.tls ? { enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
+      ...(address.tls ? { enableTLSForSentinelMode: true } : {}),
+      ...(tls ? { sentinelTLS: {} } : {}),
+      ...(username === undefined ? {} : { sentinelUsername: username }),
+      ...(password === undefined ? {} : { sentinelPassword: password }),
     });
   }
   return new Redis({

@@ -216,12 +216,25 @@ export interface RedisSentinels extends AsyncDisposable {
   failover(): Promise<void>;
 }
 
+export interface RedisSentinelsOptions {
+  /** Of master and replica. */
+  readonly password?: string;
+  readonly sentinelPassword?: string;
+  /** Further arguments of the Sentinels. */
+  readonly sentinelArgs?: readonly string[];
+}
+
 /** A master, a replica that is in step with it, and `count` Sentinels that know both. */
-export async function startSentinels(count: 1 | 2 | 3 = 1): Promise<RedisSentinels> {
+export async function startSentinels(
+  count: 1 | 2 | 3 = 1,
+  { password, sentinelPassword, sentinelArgs = [] }: RedisSentinelsOptions = {},
+): Promise<RedisSentinels> {
   await needRedis();
   await using started = new AsyncDisposableStack();
-  const master = started.use(await Server.start({}));
-  const replica = started.use(await Server.start({}));
+  const own =
+    password === undefined ? {} : { args: ['--requirepass', password, '--masterauth', password], password };
+  const master = started.use(await Server.start(own));
+  const replica = started.use(await Server.start(own));
   await replica.replicaOf(master);
   await until(
     async () => String(await replica.command('INFO', 'replication')).includes('master_link_status:up'),
@@ -235,9 +248,16 @@ export async function startSentinels(count: 1 | 2 | 3 = 1): Promise<RedisSentine
       `sentinel monitor mymaster 127.0.0.1 ${master.port} ${Math.floor(count / 2) + 1}`,
       'sentinel down-after-milliseconds mymaster 1000',
       'sentinel failover-timeout mymaster 5000',
+      ...(password === undefined ? [] : [`sentinel auth-pass mymaster ${password}`]),
+      ...(sentinelPassword === undefined
+        ? []
+        : [`requirepass ${sentinelPassword}`, `sentinel sentinel-pass ${sentinelPassword}`]),
     ];
     await writeFile(file, `${lines.join('\n')}\n`);
-    sentinels.push(started.use(await Server.start({ args: [file, '--sentinel'] })));
+    const options = sentinelPassword === undefined ? {} : { password: sentinelPassword };
+    sentinels.push(
+      started.use(await Server.start({ ...options, args: [file, '--sentinel', ...sentinelArgs] })),
+    );
   }
   const [first] = sentinels;
   if (first === undefined) throw new Error('there is at least one Sentinel');

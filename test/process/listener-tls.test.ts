@@ -213,7 +213,6 @@ describe('a certificate that is replaced', () => {
       await until(async () => (await certificateNow(gateway)) === pair.cert, 'the new certificate');
       expect((await kept.ask({ method: 'GET', target: '/health' })).status).toBe(200);
     }
-    expect(await fileValues(gateway, 'rejected')).toBe(0);
     expect(await fileValues(gateway, 'changed')).toBe(4);
     const { validTo } = (await secured(gateway)).getPeerX509Certificate() ?? { validTo: '' };
     expect(await gateway.metric('tollgate_tls_certificate_expiry_timestamp_seconds')).toBe(

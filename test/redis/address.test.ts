@@ -36,9 +36,36 @@ describe('a URL is accepted', () => {
         password: 'p',
         name: 'my-master.x',
         db: 3,
+        sentinel: { tls: false },
       },
     ],
-    ['rediss-sentinel://a/m', { kind: 'sentinel', tls: true, nodes: one('a', 26_379), name: 'm', db: 0 }],
+    [
+      'rediss-sentinel://a/m',
+      { kind: 'sentinel', tls: true, nodes: one('a', 26_379), name: 'm', db: 0, sentinel: { tls: true } },
+    ],
+    [
+      'rediss-sentinel://:p@a/m/2?sentinel_tls=false&sentinel_password=x%26y%3D%2B+z',
+      {
+        kind: 'sentinel',
+        tls: true,
+        nodes: one('a', 26_379),
+        password: 'p',
+        name: 'm',
+        db: 2,
+        sentinel: { tls: false, password: 'x&y=++z' },
+      },
+    ],
+    [
+      'redis-sentinel://a/m?sentinel_tls=true&sentinel_username=u%40x&sentinel_password=a=b',
+      {
+        kind: 'sentinel',
+        tls: false,
+        nodes: one('a', 26_379),
+        name: 'm',
+        db: 0,
+        sentinel: { tls: true, username: 'u@x', password: 'a=b' },
+      },
+    ],
     ['redis-cluster://a,b:1', { kind: 'cluster', tls: false, nodes: [...one('a', 6379), ...one('b', 1)] }],
     ['rediss-cluster://:p@a/0', { kind: 'cluster', tls: true, nodes: one('a', 6379), password: 'p' }],
   ])('%s', (url, address) => {
@@ -86,6 +113,19 @@ describe('a URL is rejected', () => {
     ['redis-sentinel://h/m/0/1', 'master'],
     ['redis-sentinel://h/m/x', 'database number'],
     ['redis-cluster://h/1', 'no path'],
+    ['redis-cluster://h/?sentinel_password=sesame', 'query'],
+    ['redis://h?sentinel_password=sesame', 'query'],
+    ['redis-sentinel://h/m?password=sesame', 'each of sentinel_username'],
+    ['redis-sentinel://h/m?sesame', 'each of sentinel_username'],
+    ['redis-sentinel://h/m?sentinel_password=', 'with a value'],
+    ['redis-sentinel://h/m?sentinel_password=a&sentinel_password=sesame', 'once'],
+    ['redis-sentinel://h/m?sentinel_password=a&', 'each of sentinel_username'],
+    ['redis-sentinel://h/m?Sentinel_Password=sesame', 'each of sentinel_username'],
+    ['redis-sentinel://h/m?sentinel_username=u', 'sentinel_password'],
+    ['redis-sentinel://h/m?sentinel_tls=sesame', 'true or false'],
+    ['redis-sentinel://h/m?sentinel_password=%zzsesame', 'escape'],
+    ['redis-sentinel://h/m?sentinel_password=a#sesame', 'fragment'],
+    ['redis-sentinel://h?sentinel_password=sesame', 'master'],
   ])('%s', (url, fault) => {
     const reading = readRedisAddress(url);
     expect(reading).toEqual({ ok: false, fault: expect.stringContaining(fault) });
@@ -101,6 +141,21 @@ test('any login survives percent-encoding', () => {
     fc.property(text, text, (username, password) => {
       const url = `redis://${encodeURIComponent(username)}:${encodeURIComponent(password)}@h`;
       expect(readRedisAddress(url)).toMatchObject({ ok: true, value: { username, password } });
+    }),
+  );
+});
+
+test('any password of the Sentinels survives percent-encoding', () => {
+  const text = fc.string({ unit: 'grapheme', minLength: 1 }).filter((each) => each.isWellFormed());
+  fc.assert(
+    fc.property(text, text, (username, password) => {
+      const query = Object.entries({ sentinel_username: username, sentinel_password: password })
+        .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+        .join('&');
+      expect(readRedisAddress(`redis-sentinel://:other@h/m?${query}`)).toMatchObject({
+        ok: true,
+        value: { password: 'other', sentinel: { username, password } },
+      });
     }),
   );
 });
@@ -121,6 +176,9 @@ test('no text makes the parser throw, and every accepted one names a host', () =
     'a',
     '1',
     '%',
+    '?',
+    '&',
+    'sentinel_password=',
   );
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 12 }), (pieces) => {

@@ -59,7 +59,7 @@ export const staticShape = {
   redis: address(readRedis, '^rediss?(-sentinel|-cluster)?://')
     .exactOptional()
     .describe(
-      'Redis shared by several replicas: redis://, redis-sentinel://HOST:PORT,…/MASTER or redis-cluster://HOST:PORT,…, with ' +
+      'Redis shared by several replicas: redis://, redis-sentinel://HOST:PORT,…/MASTER[?sentinel_password=…] or redis-cluster://HOST:PORT,…, with ' +
         'rediss for TLS. Leave it out for a single process.',
     ),
   secret: credential()

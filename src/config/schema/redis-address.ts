@@ -17,14 +17,27 @@ interface Common {
   readonly password?: string;
 }
 
+/** What the Sentinels themselves ask for. */
+interface SentinelAccess {
+  readonly tls: boolean;
+  /** Decoded. Set only together with a password. */
+  readonly username?: string;
+  readonly password?: string;
+}
+
 /**
  * - `single`: the server itself.
- * - `sentinel`: `nodes` are Sentinels, which locate the master `name`. User and password are the master's.
+ * - `sentinel`: `nodes` are Sentinels, which locate the master `name`. User, password and `tls` are the master's; `sentinel` has those of the Sentinels.
  * - `cluster`: `nodes` are the seed nodes, from which the client discovers the Cluster.
  */
 export type RedisAddress =
   | (Common & { readonly kind: 'single'; readonly db: number })
-  | (Common & { readonly kind: 'sentinel'; readonly name: string; readonly db: number })
+  | (Common & {
+      readonly kind: 'sentinel';
+      readonly name: string;
+      readonly db: number;
+      readonly sentinel: SentinelAccess;
+    })
   | (Common & { readonly kind: 'cluster' });
 
 const DEFAULT_PORT = { single: 6379, sentinel: 26_379, cluster: 6379 } as const;
@@ -36,7 +49,8 @@ const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([
 
 /**
  * Reads `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis-sentinel://[…@]HOST[:PORT],…/NAME[/DB]` and
- * `redis-cluster://[…@]HOST[:PORT],…`, each with `rediss` in place of `redis` for TLS.
+ * `redis-cluster://[…@]HOST[:PORT],…`, each with `rediss` in place of `redis` for TLS. What differs for the Sentinels is in the query:
+ * `sentinel_username`, `sentinel_password`, and `sentinel_tls`, whose default is that of the scheme.
  * @returns the address, or a fault to print after the field name
  */
 export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
@@ -48,9 +62,10 @@ export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
     );
   }
   const [, scheme = '', variant, authority = '', path = '', rest] = form;
-  if (rest !== undefined) return rejected('must have neither a query nor a fragment');
   const lower = variant?.toLowerCase();
   const kind = lower === 'sentinel' || lower === 'cluster' ? lower : 'single';
+  if (rest !== undefined && (kind !== 'sentinel' || rest.includes('#')))
+    return rejected('must have neither a query nor a fragment; a query is for redis-sentinel://');
   const at = authority.lastIndexOf('@');
   const login = readLogin(at === -1 ? undefined : authority.slice(0, at));
   if (!login.ok) return login;
@@ -72,7 +87,35 @@ export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
   const [, name, number = ''] = /^\/([A-Za-z0-9._-]+)(?:\/([^/]*))?$/.exec(path) ?? [];
   if (name === undefined) return rejected('must name the master behind the Sentinels, such as /mymaster');
   const db = readDatabase(number);
-  return db.ok ? accepted({ kind, ...common, name, db: db.value }) : db;
+  if (!db.ok) return db;
+  const sentinel = readSentinelAccess(rest?.slice(1) ?? '', common.tls);
+  return sentinel.ok ? accepted({ kind, ...common, name, db: db.value, sentinel: sentinel.value }) : sentinel;
+}
+
+const SENTINEL_FIELDS = ['sentinel_username', 'sentinel_password', 'sentinel_tls'];
+
+function readSentinelAccess(query: string, tls: boolean): ScalarResult<SentinelAccess> {
+  const fields = new Map<string, string>();
+  for (const pair of query === '' ? [] : query.split('&')) {
+    const [, name = '', value = ''] = /^([^=]*)=(.+)$/.exec(pair) ?? [];
+    if (!SENTINEL_FIELDS.includes(name) || fields.has(name)) {
+      return rejected(
+        `must have in its query each of ${SENTINEL_FIELDS.join(', ')} once at most, with a value`,
+      );
+    }
+    const decoded = decode(value);
+    if (!decoded.ok) return decoded;
+    fields.set(name, decoded.value);
+  }
+  const [username, password, wanted = String(tls)] = SENTINEL_FIELDS.map((name) => fields.get(name));
+  if (wanted !== 'true' && wanted !== 'false') return rejected('must have true or false as its sentinel_tls');
+  if (username !== undefined && password === undefined)
+    return rejected('must have a sentinel_password with its sentinel_username');
+  return accepted({
+    tls: wanted === 'true',
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+  });
 }
 
 /** `host:port` of the nodes, with commas: the part of the address that may be shown. */
@@ -86,9 +129,15 @@ function readLogin(text: string | undefined): ScalarResult<{ username?: string; 
   const fault =
     'must give the login as USER:PASSWORD@ or :PASSWORD@, with `:`, `@`, `/` in them as %3A, %40, %2F';
   if (user === undefined || password === undefined) return rejected(fault);
+  const [username, secret] = [decode(user), decode(password)];
+  if (!username.ok) return username;
+  if (!secret.ok) return secret;
+  return accepted({ ...(user === '' ? {} : { username: username.value }), password: secret.value });
+}
+
+function decode(text: string): ScalarResult<string> {
   try {
-    const username = decodeURIComponent(user);
-    return accepted({ ...(username === '' ? {} : { username }), password: decodeURIComponent(password) });
+    return accepted(decodeURIComponent(text));
   } catch {
     return rejected('must have a login in which every `%` begins an escape such as %25');
   }
