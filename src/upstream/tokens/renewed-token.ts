@@ -1,6 +1,7 @@
 // The current access token of one upstream: renewed ahead of its expiry by one flight, kept until it expires when that fails.
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
+import { singleFlight } from '../../single-flight.ts';
 import { type AccessToken, TokenError, type TokenSource } from './token-source.ts';
 
 /** Deadline of one fetch, in milliseconds. */
@@ -35,7 +36,6 @@ export class RenewedToken {
   #token: AccessToken | undefined;
   /** Until then requests use the token. */
   #validUntil = 0;
-  #flight: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #failures = 0;
   /** The failure that requests without a token get until the next fetch. */
@@ -80,7 +80,7 @@ export class RenewedToken {
    */
   ready(): Promise<void> | undefined {
     if (Date.now() < this.#validUntil) return undefined;
-    if (this.#flight === undefined && this.#lastError !== undefined && Date.now() < this.#retryAt) {
+    if (this.#renew.running() === undefined && this.#lastError !== undefined && Date.now() < this.#retryAt) {
       return Promise.reject(unavailable(this.#lastError));
     }
     return this.#renew().catch((error: unknown) => {
@@ -94,7 +94,7 @@ export class RenewedToken {
    */
   async replace(rejected: string): Promise<boolean> {
     if (this.#token !== undefined && this.#token.value !== rejected) return true;
-    if (this.#flight === undefined) {
+    if (this.#renew.running() === undefined) {
       if (Date.now() - this.#forcedAt < FORCED_INTERVAL_MS) return false;
       this.#forcedAt = Date.now();
     }
@@ -102,13 +102,7 @@ export class RenewedToken {
     return this.#token !== undefined && this.#token.value !== rejected;
   }
 
-  /** Single-flight. */
-  #renew(): Promise<void> {
-    this.#flight ??= this.#fetch().finally(() => {
-      this.#flight = undefined;
-    });
-    return this.#flight;
-  }
+  readonly #renew = singleFlight(() => this.#fetch());
 
   async #fetch(): Promise<void> {
     const { source, onToken, onFailure } = this.#options;

@@ -1,5 +1,6 @@
 // Sends the batches of the outbox file to the store one by one, each until the store accepts it or has rejected it for good.
 import { withDeadline } from '../../deadline.ts';
+import { singleFlight } from '../../single-flight.ts';
 import type { UsageStore } from '../../store/store.ts';
 import type { OutboxDisk } from './outbox-disk.ts';
 import type { OutboxBatch } from './outbox-file.ts';
@@ -28,7 +29,6 @@ export class BatchSender {
   /** Number of batches that the store accepted. */
   written = 0;
   #attempts = 0;
-  #running: Promise<boolean> | undefined;
   /** The current call to the store. Never rejects. */
   #storing: Promise<unknown> | undefined;
   #holds = 0;
@@ -49,12 +49,7 @@ export class BatchSender {
    * Sends all batches, until the store does not accept one. Never rejects.
    * @returns whether none is left
    */
-  drain(): Promise<boolean> {
-    this.#running ??= this.#drain().finally(() => {
-      this.#running = undefined;
-    });
-    return this.#running;
-  }
+  readonly drain = singleFlight(() => this.#drain());
 
   /**
    * Runs `work` without delaying the next batch.
