@@ -1,12 +1,12 @@
 // Makes certificates for TLS tests, self-signed ones and chains, good ones and bad ones, so that no private key lies in the repository.
-import { createPrivateKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { createPrivateKey, generateKeyPairSync, type KeyObject, randomUUID, sign } from 'node:crypto';
 
 export interface CertificateInput {
   /** Names it is good for: host names, or addresses. Default `localhost` and `127.0.0.1`. */
   readonly names?: readonly string[];
   readonly notBefore?: Date;
   readonly notAfter?: Date;
-  /** Its own name (CN). Default `tollgate test`. */
+  /** Its own name (CN). Default: one of its own, by which authorities of one list are told apart. */
   readonly subject?: string;
   /** Who signs it. Default: itself. */
   readonly issuer?: { readonly key: string; readonly subject: string };
@@ -17,7 +17,7 @@ const DAY = 86_400_000;
 /** A key and a certificate for it in PEM. Give the certificate itself as the authority to trust it. */
 export function makeCertificate(input: CertificateInput = {}): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const { subject = 'tollgate test', issuer } = input;
+  const { subject = `test ${randomUUID()}`, issuer } = input;
   const der = certificate(issuer === undefined ? privateKey : createPrivateKey(issuer.key), publicKey, {
     subject: nameOf(subject),
     issuer: nameOf(issuer?.subject ?? subject),

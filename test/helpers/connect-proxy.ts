@@ -1,8 +1,9 @@
-// An HTTP proxy on a real socket that understands CONNECT alone. It resolves names itself: those in `hosts` are on 127.0.0.1. It
+// An HTTP proxy on a real socket that understands CONNECT alone. For it, all hosts are on 127.0.0.1. It
 // records every request, and answers or misbehaves as the test says.
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, TLSSocket } from 'node:tls';
+import { pause } from './wait.ts';
 
 interface ConnectRequest {
   /** `HOST:PORT` as asked. */
@@ -18,8 +19,8 @@ interface ConnectProxyOptions {
   readonly login?: string;
 }
 
-/** The client's socket after a CONNECT; `pass` does what a proxy does. */
-type Script = (socket: Socket, pass: (head?: string) => void) => void;
+/** The client's socket after a CONNECT; `pass` does what a proxy does, with this head in pieces of `size` bytes. */
+type Script = (socket: Socket, pass: (head?: string, size?: number) => void) => void;
 
 export class ConnectProxy implements AsyncDisposable {
   readonly requests: ConnectRequest[] = [];
@@ -115,16 +116,16 @@ export class ConnectProxy implements AsyncDisposable {
   #onHead(socket: Socket, head: string): void {
     const authority = /^CONNECT (\S+) HTTP\/1\.1\r\n/.exec(head)?.[1] ?? '';
     this.requests.push({ authority, head });
-    const pass = (answer = 'HTTP/1.1 200 Connection established\r\n\r\n') => {
-      const target = connect(
-        Number(authority.split(':').at(-1)),
-        authority.startsWith('[::1]') ? '::1' : '127.0.0.1',
-      );
+    const pass = (answer = 'HTTP/1.1 200 Connection established\r\n\r\n', size = answer.length) => {
+      const target = connect(Number(authority.split(':').at(-1)), '127.0.0.1');
       this.#keep(target);
       target.once('error', () => socket.end('HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n'));
-      target.once('connect', () => {
+      target.once('connect', async () => {
         target.removeAllListeners('error').on('error', () => undefined);
-        socket.write(answer, 'latin1');
+        for (let from = 0; from < answer.length; from += size) {
+          socket.write(answer.slice(from, from + size), 'latin1');
+          if (from + size < answer.length) await pause(1);
+        }
         socket.on('data', (bytes: Buffer) => this.received.push(bytes));
         socket.pipe(target).pipe(socket);
         socket.once('close', () => target.destroy());

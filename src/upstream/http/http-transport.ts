@@ -302,7 +302,7 @@ function wrapTransportError(cause: Error): GatewayError {
   if (cause instanceof InvalidResponse) return invalidResponse(cause);
   if (isCertificateRejected(cause)) {
     const message =
-      'The upstream rejected the client certificate of the gateway, or asks for one. The operator has to act.';
+      'The upstream rejected the TLS handshake; it may want another client certificate. The operator has to act.';
     return new GatewayError('upstream_tls', message, { cause });
   }
   return new GatewayError(isTlsFailure(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, {
