@@ -10,7 +10,7 @@ import { tempDir, until } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey } from './samples.ts';
 
-const ROUNDS = 8;
+const ROUNDS = Number(process.env['FUZZ_RUNS'] ?? 5);
 
 test('kill -9 while keys are issued loses no acknowledged key, and the store opens again', async () => {
   await using dir = await tempDir();

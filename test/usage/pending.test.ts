@@ -255,7 +255,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         expect(await seen(current.usage, holderId)).toBe(saved + fresh);
         await current.outbox.abandon();
       }),
-      { numRuns: 8 },
+      { numRuns: Number(process.env['FUZZ_RUNS'] ?? 4) },
     );
   }, 120_000);
 });

@@ -1,4 +1,5 @@
 // Random records, faults of the store, and outboxes that are killed: in the end the store has what a simple count says.
+// FUZZ_RUNS makes them more.
 import { readdirSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -8,6 +9,8 @@ import { tempDir } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FAULTS, FaultyStore } from './faulty-store.ts';
 import { BY_HAND, open, record } from './samples.ts';
+
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 5);
 
 const which = fc.constantFrom(0, 1);
 const action = fc.oneof(
@@ -117,7 +120,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
 
   test('no written record is lost, and none counts twice', async () => {
     await fc.assert(fc.asyncProperty(fc.array(action, { maxLength: 25 }), check), {
-      numRuns: 10,
+      numRuns: RUNS,
     });
   }, 300_000);
 });
