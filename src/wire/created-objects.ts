@@ -26,6 +26,9 @@ const LETTER_F = 0x66;
 const KEY = Buffer.from('"encrypted_content"');
 /** Of one text, the last ones. */
 const MAX_SEALS = 64;
+/** Of the key in one text, and of one content in bytes: a body of nothing else must not block the event loop. */
+const MAX_LOOKS = 128;
+const MAX_CONTENT_BYTES = 1024 * 1024;
 const COLON = 0x3a;
 const BACKSLASH = 0x5c;
 
@@ -123,7 +126,7 @@ function add(into: CreatedItem[], id: string | undefined, isLasting: boolean): v
 export function sealsIn(bytes: Buffer, max = MAX_SEALS): readonly string[] {
   const seals = new Set<string>();
   let at = bytes.lastIndexOf(KEY);
-  while (at !== -1 && seals.size < max) {
+  for (let looks = 0; at !== -1 && seals.size < max && looks < MAX_LOOKS; looks += 1) {
     const content = stringAfter(bytes, at + KEY.length);
     if (content !== undefined) seals.add(createHash('sha256').update(content).digest('base64url'));
     at = at === 0 ? -1 : bytes.lastIndexOf(KEY, at - 1);
@@ -137,23 +140,13 @@ function stringAfter(bytes: Buffer, from: number): Buffer | string | undefined {
   if (bytes[colon] !== COLON) return undefined;
   const start = afterSpace(bytes, colon + 1);
   if (bytes[start] !== QUOTE) return undefined;
-  let end = bytes.indexOf(QUOTE, start + 1);
-  let isEscaped = false;
-  while (end !== -1 && isQuoted(bytes, end)) {
-    isEscaped = true;
-    end = bytes.indexOf(QUOTE, end + 1);
-  }
-  if (end <= start + 1) return undefined;
+  const end = bytes.indexOf(QUOTE, start + 1);
+  // No encrypted content has a quote in it.
+  if (end <= start + 1 || bytes[end - 1] === BACKSLASH) return undefined;
   const content = bytes.subarray(start + 1, end);
+  if (content.length > MAX_CONTENT_BYTES) return undefined;
   // Some serializers escape a slash, which base64 has.
-  return isEscaped || content.includes(BACKSLASH) ? decodeString(bytes, { start, end: end + 1 }) : content;
-}
-
-/** Whether a quote has an odd number of backslashes in front. */
-function isQuoted(bytes: Buffer, quote: number): boolean {
-  let at = quote;
-  while (bytes[at - 1] === BACKSLASH) at -= 1;
-  return (quote - at) % 2 === 1;
+  return content.includes(BACKSLASH) ? decodeString(bytes, { start, end: end + 1 }) : content;
 }
 
 function afterSpace(bytes: Buffer, start: number): number {
