@@ -251,6 +251,9 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
   return { kind, hasError, modelSpan, hasOutput, finish, usage, usageOnly };
 }
 
+/** Of a frame without data. Spread it into the facts of others, so that all have one object shape. */
+export const NO_CHUNK_FACTS: ChunkFacts = chunkFacts('comment', false, null);
+
 /** Whether a valid JSON value is truthy in JavaScript. */
 export function isTruthy(bytes: Buffer, start: number, end: number): boolean {
   const first = bytes[start];

@@ -4,7 +4,7 @@ import type { GatewayError } from '../../errors.ts';
 import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { shapeOf } from '../../wire/answer-shape.ts';
-import { type ChunkFacts, isTruthy } from '../../wire/chat-chunk.ts';
+import { type ChunkFacts, isTruthy, NO_CHUNK_FACTS } from '../../wire/chat-chunk.ts';
 import {
   type CreatedItem,
   type CreatedObjects,
@@ -14,7 +14,7 @@ import {
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { mediaText, outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
-import { parseUsage, type Usage } from '../../wire/token-usage.ts';
+import { parseUsage } from '../../wire/token-usage.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**
@@ -96,13 +96,15 @@ export class EventReader implements FrameReader {
     const isErrorEvent = event !== null && spanEquals(bytes, event, ERROR);
     this.text = 0;
     const data = dataOf(bytes, values);
-    if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
+    if (data === null) return { ...NO_CHUNK_FACTS, hasError: isErrorEvent };
     if (data.isDone) {
       // A chat convention that some servers add after the last event. Earlier, it would end an incomplete stream, so it is hidden.
-      return this.#hasEnded ? facts({ kind: 'done' }) : facts({ kind: 'other', usageOnly: true });
+      return this.#hasEnded
+        ? { ...NO_CHUNK_FACTS, kind: 'done' }
+        : { ...NO_CHUNK_FACTS, kind: 'other', usageOnly: true };
     }
     if (!this.#scan(data.bytes, data.start, data.end))
-      return facts({ kind: 'other', hasError: isErrorEvent });
+      return { ...NO_CHUNK_FACTS, kind: 'other', hasError: isErrorEvent };
     this.#reportCreated(data.bytes);
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
     const isError = isErrorEvent || type === 'error' || this.#isBareError(type, data);
@@ -110,14 +112,15 @@ export class EventReader implements FrameReader {
     const isEnd = kind === 'end' || kind === 'failed';
     this.#hasEnded ||= isEnd || kind === 'last';
     if (kind === 'output' || kind === 'last') this.#countText(type, kind, data.bytes);
-    return facts({
+    return {
+      ...NO_CHUNK_FACTS,
       kind: isEnd ? 'done' : 'json',
       hasError: kind === 'failed' || this.#hasError,
       modelSpan: this.#model === null ? null : spanInFrame(this.#model, values),
       hasOutput: kind === 'output',
       finish: kind === 'last' ? type : this.#isFiltered && !this.#hasItems ? 'content_filter' : null,
       usage: this.#usage === null ? null : parseUsage(data.bytes, this.#usage),
-    });
+    };
   }
 
   /** In the API's form, and with the `error` object that SDKs look for in any stream. */
@@ -324,29 +327,6 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
     code: memberOf(reported, 'code') ?? null,
   };
   return judgeErrorObject(JSON.stringify({ error }), headers, status);
-}
-
-interface SomeFacts {
-  readonly kind: ChunkFacts['kind'];
-  readonly hasError?: boolean;
-  readonly modelSpan?: Span | null;
-  readonly hasOutput?: boolean;
-  readonly finish?: string | null;
-  readonly usage?: Usage | null;
-  readonly usageOnly?: boolean;
-}
-
-/** In the property order of chat-chunk.ts, so that callers of both see one object shape. */
-function facts(some: SomeFacts): ChunkFacts {
-  return {
-    kind: some.kind,
-    hasError: some.hasError ?? false,
-    modelSpan: some.modelSpan ?? null,
-    hasOutput: some.hasOutput ?? false,
-    finish: some.finish ?? null,
-    usage: some.usage ?? null,
-    usageOnly: some.usageOnly ?? false,
-  };
 }
 
 /** Codes such as `invalid_prompt` and `invalid_image_url` are client errors. */
