@@ -1,15 +1,24 @@
 // `tollgate holders`, and the commands of `tollgate keys` that change a holder. auth/holder-change.ts applies a change to all keys of
 // the holder and notifies the fleet.
 import { changeHolder } from '../auth/holder-change.ts';
-import { TIERS } from '../config/schema/config-schema.ts';
+import { type DynamicConfig, TIERS } from '../config/schema/config-schema.ts';
 import { BILLING_STATUSES, type HolderChange, isPrefix } from '../store/key-record.ts';
 import type { HolderSummary } from '../store/organisation-record.ts';
 import type { Store } from '../store/store.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
 import { broadcastText } from './fleet-action.ts';
-import { actorOf, labelChangeOptions, labelOptions, labelText, readName, teamId } from './owner-options.ts';
+import {
+  actorOf,
+  labelChangeOptions,
+  labelOptions,
+  labelText,
+  readName,
+  TERMS_OPTIONS,
+  teamId,
+  termsOptions,
+} from './owner-options.ts';
 import { type CommandIo, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
-import { fieldLines, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
+import { fieldLines, openFleet, publicFields, termsFields, withStore, writeChange } from './support-desk.ts';
 
 const HOLDERS_USAGE = `Usage: tollgate holders COMMAND [--config FILE]
 
@@ -17,12 +26,13 @@ const HOLDERS_USAGE = `Usage: tollgate holders COMMAND [--config FILE]
                                       --name is the beginning of the name; a VALUE may end with *
   show HOLDER [--json]                a holder and its keys
   set HOLDER [--name TEXT | --no-name] [--team NAME | --no-team] [--label NAME=VALUE]... [--remove-label NAME]...
-                                      [--reason TEXT] [--json]
+                                      [--models LIST] [--endpoints LIST] [--reason TEXT] [--json]
   tier HOLDER --tier TIER [--reason TEXT] [--json]
   suspend HOLDER [--reason TEXT] [--json]
                                       all keys of the holder get a 403 until resume
   resume HOLDER [--reason TEXT] [--json]
 
+LIST is names with commas, or all: what its keys may use of what the tier may.
 HOLDER is the prefix of one of its keys, or its id. TIER is ${TIERS.join(', ')}; STATE is ${BILLING_STATUSES.join(', ')}.
 set, tier, suspend and resume take --actor NAME for the history; the default is the user of the operating system.
 --config names the configuration file; the default is ./config.yaml.
@@ -107,7 +117,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
     ];
     const team =
       holder.teamId === null ? undefined : await store.organisation.findTeam({ id: holder.teamId });
-    const { id: holderIdShown, name, tier, standing, createdAt: created_at } = holder;
+    const { id: holderIdShown, name, tier, standing, createdAt: created_at, terms } = holder;
     const fields = {
       holder: holderIdShown,
       name,
@@ -115,6 +125,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
       tier,
       standing,
       labels,
+      ...termsFields(terms),
       created_at,
     };
     if (given.flag('json')) {
@@ -139,6 +150,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     'no-team': 'flag',
     label: 'list',
     'remove-label': 'list',
+    ...TERMS_OPTIONS,
   } as const;
   const given = readArguments(argv, kinds, ['HOLDER']);
   const [name, team] = [readName(given.text('name')), given.text('team')];
@@ -150,24 +162,30 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(given.flag('no-team') && { teamId: null }),
     labels: labelChangeOptions(given),
   };
-  return change(given, wanted, 'is changed', io, team);
+  const more = async (store: Store, id: string, config: DynamicConfig): Promise<HolderChange> => {
+    const holder = await store.findHolder(id);
+    const terms = holder && termsOptions(given, holder.terms, holder.tier, config);
+    const joined = team === undefined ? undefined : await teamId(store, team);
+    return { ...(joined !== undefined && { teamId: joined }), ...(terms && { terms }) };
+  };
+  return change(given, wanted, 'is changed', io, more);
 }
 
 type Given = ReturnType<typeof readArguments<keyof typeof OPTIONS>>;
 
-/** @param team name of the team to join */
+/** @param more what else changes, which depends on the store */
 async function change(
   given: Given,
   wanted: HolderChange,
   is: string,
   io: CommandIo,
-  team?: string,
+  more?: (store: Store, id: string, config: DynamicConfig) => Promise<HolderChange>,
 ): Promise<number> {
   const text = await readHolder(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store, config) => {
     const id = await holderId(store, text);
     if (id === undefined) throw noSuchHolder();
-    const full = { ...wanted, ...(team !== undefined && { teamId: await teamId(store, team) }) };
+    const full = { ...wanted, ...(await more?.(store, id, config.dynamic)) };
     await using fleet = await openFleet(config);
     // Needs no secret, like a revocation: the replicas re-read the store.
     const needs = wanted.standing === undefined ? 'tier' : 'suspension';

@@ -7,6 +7,7 @@ import { type IssuedKey, KeyIssuer, revokeKey } from '../auth/key-issuer.ts';
 import { storableText } from '../auth/stored-text.ts';
 import { Claims } from '../billing/key-claims.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
+import { NO_TERMS } from '../config/terms.ts';
 import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
@@ -14,7 +15,17 @@ import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { broadcastText } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { findOrder, orderFields, orderLine } from './orders-commands.ts';
-import { actorOf, labelOptions, labelText, readExpiry, readName, readTime, teamId } from './owner-options.ts';
+import {
+  actorOf,
+  labelOptions,
+  labelText,
+  readExpiry,
+  readName,
+  readTime,
+  TERMS_OPTIONS,
+  teamId,
+  termsOptions,
+} from './owner-options.ts';
 import { type CommandIo, noSuchKey, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
 import { fieldLines, listedFields, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
@@ -27,13 +38,15 @@ const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
   list [FILTERS] [--json]
   show PREFIX [--json]                a key and its history
   events PREFIX [--json]              only its history
-  set PREFIX [--name TEXT | --no-name] [--expires TIME | --no-expiry] [--reason TEXT] [--json]
+  set PREFIX [--name TEXT | --no-name] [--expires TIME | --no-expiry] [--models LIST] [--endpoints LIST]
+                                      [--reason TEXT] [--json]
   revoke PREFIX [--reason TEXT] [--json]
                                       requests in flight finish; with --reason compromised they end at once
   tier PREFIX --tier TIER, suspend PREFIX, resume PREFIX
                                       change the holder of PREFIX with all its keys: see tollgate holders
 
-KEY OPTIONS are --name TEXT and --expires TIME, such as 90d or 2030-01-31.
+KEY OPTIONS are --name TEXT, --expires TIME, such as 90d or 2030-01-31, and --models LIST and --endpoints LIST: names with
+commas, or all; what the key may use of what the tier may.
 FILTERS are --tier, --state, --holder NAME (the beginning of the holder's name), --team NAME, --label NAME=VALUE,
 --unused-since TIME (such as 30d, or never used) and --expires-before TIME.
 TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
@@ -65,6 +78,7 @@ const ISSUE = {
   order: 'text',
   name: 'text',
   expires: 'text',
+  ...TERMS_OPTIONS,
 } as const;
 
 async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -84,7 +98,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
   const labels = labelOptions(given);
   const holder = readName(given.text('holder'));
   const [name, expires] = [readName(given.text('name')), given.text('expires')];
-  const order = {
+  const own = {
     actor: actorOf(given, io),
     key: { ...(name && { name }), ...(expires && { expiresAt: readExpiry(expires, Date.now()) }) },
   };
@@ -96,6 +110,9 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
     const announcer = fleet?.announcer(secret);
     const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
     const team = given.text('team');
+    const tierOfKey = ofNew !== false ? ofNew.tier : prefix && (await store.findKey(prefix))?.tier;
+    const terms = tierOfKey && termsOptions(given, NO_TERMS, tierOfKey, config.dynamic);
+    const order = { ...own, key: { ...own.key, ...(terms && { terms }) } };
     const issued =
       ofNew !== false
         ? await issuer.issue({
@@ -224,6 +241,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     'no-name': 'flag',
     expires: 'text',
     'no-expiry': 'flag',
+    ...TERMS_OPTIONS,
     json: 'flag',
   } as const;
   const given = readArguments(argv, kinds, ['PREFIX']);
@@ -238,7 +256,9 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(expires !== undefined && { expiresAt: readExpiry(expires, now) }),
     ...(given.flag('no-expiry') && { expiresAt: null }),
   };
-  if (Object.keys(change).length === 0) throw new UsageError('give what to set, such as --name or --expires');
+  const isRestricted = given.text('models') !== undefined || given.text('endpoints') !== undefined;
+  if (Object.keys(change).length === 0 && !isRestricted)
+    throw new UsageError('give what to set, such as --name or --expires');
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   const by = {
     actor: actorOf(given, io),
@@ -247,7 +267,9 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   };
   return withStore(given, io, 'must exist', async (store, config) => {
     await using fleet = await openFleet(config);
-    const outcome = await store.changeKey(prefix, change, by);
+    const before = await store.findKey(prefix);
+    const terms = before && termsOptions(given, before.terms, before.tier, config.dynamic);
+    const outcome = await store.changeKey(prefix, { ...change, ...(terms && { terms }) }, by);
     if (outcome.kind === 'unknown') throw noSuchKey();
     if (outcome.kind === 'ended') throw new Error(`the key has ended: it is ${outcome.record.state}`);
     await announceChanged({ announcer: fleet?.confirmingAnnouncer('tier') }, [outcome.record], by.at);

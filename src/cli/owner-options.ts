@@ -1,10 +1,14 @@
 // Options that commands for keys, holders and teams share: labels, times, names, and who gives the command.
 import { userInfo } from 'node:os';
 import { storableText } from '../auth/stored-text.ts';
+import type { DynamicConfig, Tier } from '../config/schema/config-schema.ts';
+import { ENDPOINTS } from '../config/schema/endpoint-names.ts';
 import { formatDuration, readDuration } from '../config/schema/units.ts';
+import type { Terms } from '../config/terms.ts';
+import { matchesModel } from '../proxy/routes/access.ts';
 import type { LabelChange, OwnerLabels } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
-import { type Arguments, didYouMean, UsageError } from './arguments.ts';
+import { type Arguments, didYouMean, oneOf, UsageError } from './arguments.ts';
 import type { CommandIo } from './support-command.ts';
 
 /** As in Kubernetes, without the slash. */
@@ -111,4 +115,49 @@ export function labelText(labels: OwnerLabels): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}=${value}`)
     .join(', ');
+}
+
+/** Options for what a holder or a key may use. */
+export const TERMS_OPTIONS = { models: 'text', endpoints: 'text' } as const;
+
+/**
+ * `--models` and `--endpoints`: names separated by commas, or `all` for no restriction.
+ * @param before the terms that change
+ * @param tier of the holder: the names are a subset of what it may use
+ * @returns undefined without these options
+ * @throws UsageError that names what is wrong, and the nearest right name
+ */
+export function termsOptions<Name extends string>(
+  given: Arguments<Name | keyof typeof TERMS_OPTIONS>,
+  before: Terms,
+  tier: Tier,
+  { models, tiers }: DynamicConfig,
+): Terms | undefined {
+  const [ofModels, ofEndpoints] = [given.text('models'), given.text('endpoints')];
+  if (ofModels === undefined && ofEndpoints === undefined) return undefined;
+  const { models: oldModels, endpoints: oldEndpoints, ...others } = before;
+  const names = ofModels === undefined ? oldModels : namesIn(ofModels, 'models');
+  if (ofModels !== undefined) for (const name of names ?? []) requireModel(name, tier, models);
+  const listed = ofEndpoints === undefined ? oldEndpoints : namesIn(ofEndpoints, 'endpoints');
+  const offered = tiers[tier]?.endpoints ?? ENDPOINTS;
+  const endpoints = listed?.map((name) => oneOf(name, offered, `endpoint of the tier ${tier}`));
+  return { ...others, ...(names && { models: names }), ...(endpoints && { endpoints }) };
+}
+
+function namesIn(text: string, option: string): readonly string[] | undefined {
+  if (text === 'all') return undefined;
+  const names = text.split(',').map((name) => name.trim());
+  if (names.includes('')) throw new UsageError(`--${option} is a list of names with commas, or all`);
+  return [...new Set(names)];
+}
+
+/** @throws UsageError where the name stands for no model of the tier */
+function requireModel(name: string, tier: Tier, models: DynamicConfig['models']): void {
+  const known = Object.entries(models).filter(
+    ([model]) => matchesModel(name, model) || matchesModel(model, name),
+  );
+  if (known.length === 0)
+    throw new UsageError(`no model is called like one of --models${didYouMean(name, Object.keys(models))}`);
+  if (known.some(([, model]) => model.tiers.includes(tier))) return;
+  throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
 }

@@ -1,6 +1,7 @@
 // Shared by the commands for keys and orders: the store and the fleet of a configuration, and a key's public fields.
 import { loadConfig } from '../config/load-config.ts';
 import type { Config } from '../config/schema/config-schema.ts';
+import type { Terms } from '../config/terms.ts';
 import type { KeySummary, ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Arguments } from './arguments.ts';
@@ -48,6 +49,11 @@ export async function writeChange(
   return isConfirmed(result) ? 0 : 3;
 }
 
+/** What a holder or a key may use; null: all that its tier may. */
+export function termsFields({ models, endpoints }: Terms) {
+  return { models: models ?? null, endpoints: endpoints ?? null };
+}
+
 /** A key of a list as `--json` shows it. */
 export function listedFields(key: ListedKey) {
   return { ...publicFields(key), last_used: key.lastUsed };
@@ -69,6 +75,7 @@ export function publicFields(key: KeySummary) {
     replaces: key.replaces,
     replaced_by: key.replacedBy,
     expires_at: key.expiresAt,
+    ...termsFields(key.terms),
   };
 }
 

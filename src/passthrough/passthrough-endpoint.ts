@@ -21,6 +21,7 @@ import {
   RunningReservation,
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
+import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import { askAuthorized } from '../upstream/direct-request.ts';
 import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
@@ -100,6 +101,7 @@ export class Passthrough {
     const principal = await identify(authenticator, exchange);
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
+    if (exchange.method === 'POST' && path === '/v1/batches') requireAllModels(principal, 'a batch');
     const reservation = await RunningReservation.open(metering, this.#order(exchange, principal, config));
     const call = {
       exchange,

@@ -1,7 +1,8 @@
 // The `/v1/models` endpoints: the models that a key may use. route-table.ts resolves the names.
 import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
-import type { DynamicConfig, Tier } from '../config/schema/config-schema.ts';
+import type { Principal } from '../auth/key/principal.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
 import { MODEL_PATH } from '../http/server.ts';
@@ -35,11 +36,11 @@ export class ModelsEndpoint {
   /** `GET /v1/models` */
   async list(exchange: Exchange): Promise<void> {
     const { routes, config } = this.#snapshot();
-    const tier = await this.#tierOf(exchange, config);
-    const patterns = routes.patterns(tier);
+    const principal = await this.#identify(exchange, config);
+    const patterns = routes.patterns(principal);
     answerJson(exchange, 200, {
       object: 'list',
-      data: routes.names(tier).map(modelObject),
+      data: routes.names(principal).map(modelObject),
       // A pattern is no valid model id, so it is not in `data`.
       ...(patterns.length === 0 ? {} : { patterns }),
     });
@@ -48,19 +49,19 @@ export class ModelsEndpoint {
   /** `GET /v1/models/{id}`, with the id literal or percent-encoded. */
   async retrieve(exchange: Exchange): Promise<void> {
     const { routes, config } = this.#snapshot();
-    const tier = await this.#tierOf(exchange, config);
+    const principal = await this.#identify(exchange, config);
     const raw = exchange.target.slice(MODEL_PATH.length).split('?', 1)[0] ?? '';
     const decoded = decodeOnce(raw);
     // An id that contains a `%` is also found in its literal spelling.
-    const names = routes.names(tier);
+    const names = routes.names(principal);
     const id = names.includes(decoded) || !names.includes(raw) ? decoded : raw;
-    answerJson(exchange, 200, modelObject(routes.resolve(id, tier).model));
+    answerJson(exchange, 200, modelObject(routes.resolve(id, principal).model));
   }
 
-  async #tierOf(exchange: Exchange, { tiers }: DynamicConfig): Promise<Tier> {
+  async #identify(exchange: Exchange, { tiers }: DynamicConfig): Promise<Principal> {
     const principal = await identify(this.#authenticator, exchange);
     await setLimitHeaders(this.#limiter, exchange, principal.holderId, tiers[principal.tier] ?? {});
-    return principal.tier;
+    return principal;
   }
 }
 

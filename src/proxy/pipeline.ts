@@ -98,7 +98,7 @@ export class Pipeline {
     let form: FormRequest | undefined;
     const large = new LargeRequest(endpoint.wanted, this.#options.buffers, routes.watched, () => slot.take());
     try {
-      routes.checkTier(principal.tier, endpoint.name);
+      routes.checkEndpoint(principal, endpoint.name);
       const { form: rules } = endpoint;
       if (isForm(exchange, rules)) {
         if (mayBeLarge(exchange, config.max_body)) await slot.take();
@@ -118,7 +118,7 @@ export class Pipeline {
       exchange.isStream = facts.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
-      const resolved = routes.resolve(read.model, principal.tier, endpoint.name);
+      const resolved = routes.resolve(read.model, principal, endpoint.name);
       exchange.entry = resolved.entry;
       const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
       if (form === undefined) checkMembers(resolved, body, scan);

@@ -51,7 +51,7 @@ export class StoredResponseCalls {
     const slot = new RequestSlot(metering, { exchange, principal, limits, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     try {
-      routes.checkTier(principal.tier, 'responses');
+      routes.checkEndpoint(principal, 'responses');
       const [id = '', query = ''] = partsOf(exchange.target);
       const response = await stored.find(id, principal.holderId);
       await this.#checkQuery(query, principal.holderId);

@@ -87,13 +87,13 @@ export class Realtime {
     let hasLimitHeaders = false;
     let reservation: RunningReservation | undefined;
     try {
-      routes.checkTier(principal.tier, 'realtime');
+      routes.checkEndpoint(principal, 'realtime');
       const query = readSessionQuery(exchange.target);
       // Users paste API keys into `model`; mask them.
       exchange.model = maskKeys(query.model).slice(0, MAX_NAME);
       exchange.entry = 'unknown';
       exchange.endpoint = 'realtime';
-      const route = routes.resolve(query.model, principal.tier, 'realtime');
+      const route = routes.resolve(query.model, principal, 'realtime');
       exchange.entry = route.entry;
       hasLimitHeaders = true;
       reservation = await RunningReservation.open(metering, {

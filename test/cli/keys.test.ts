@@ -144,6 +144,8 @@ describe('tollgate keys list', () => {
       holder_name: null,
       name: null,
       expires_at: null,
+      models: null,
+      endpoints: null,
       last_used: null,
       version: 1,
       created_at: '2030-01-01T00:00:00.000Z',

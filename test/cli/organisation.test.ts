@@ -221,4 +221,29 @@ describe('keys', () => {
       err: expect.stringContaining('--team is only for a new holder'),
     });
   });
+
+  test('are restricted to models and endpoints of their tier, and so are all keys of a holder', async () => {
+    const prefix = await issue('--tier', 'Lite', '--models', 'echo', '--endpoints', 'chat,embeddings');
+    expect(await json('keys', 'show', prefix)).toMatchObject({
+      models: ['echo'],
+      endpoints: ['chat', 'embeddings'],
+    });
+    await done('keys', 'set', prefix, '--endpoints', 'all');
+    expect(await json('keys', 'show', prefix)).toMatchObject({ models: ['echo'], endpoints: null });
+    await done('holders', 'set', prefix, '--models', 'ec*');
+    expect(await json('holders', 'show', prefix)).toMatchObject({ models: ['ec*'], endpoints: null });
+  });
+
+  test.each([
+    [['--models', 'ecko'], /no model is called like one of --models \(did you mean echo\?\)/],
+    [['--models', 'echo,'], /list of names with commas/],
+    [['--endpoints', 'chats'], /unknown endpoint of the tier Lite.*did you mean chat/],
+  ])('are not restricted to %j', async (options, message) => {
+    expect(await tollgate('keys', 'issue', '--tier', 'Lite', ...options)).toMatchObject({
+      code: 2,
+      out: '',
+      err: expect.stringMatching(message),
+    });
+    expect(await json('keys', 'list')).toEqual([]);
+  });
 });

@@ -4,6 +4,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import type { DynamicConfig, Tier, UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { ENDPOINTS } from '../../src/config/schema/endpoint-names.ts';
 import { GatewayError } from '../../src/errors.ts';
+import type { Access } from '../../src/proxy/routes/access.ts';
 import { RouteTable } from '../../src/proxy/routes/route-table.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
@@ -39,7 +40,7 @@ function model(targetModel: string, extra: Partial<Model> = {}): Model {
 
 const table = (models: Record<string, Model>) => new RouteTable(models, upstreams);
 const resolved = (routes: RouteTable, name: string, tier: Tier = 'Pro') =>
-  routes.resolve(name, tier).targets.map((target) => target.model);
+  routes.resolve(name, { tier }).targets.map((target) => target.model);
 
 function refusal(run: () => unknown): GatewayError {
   try {
@@ -82,22 +83,24 @@ describe('a name', () => {
     [' a.b', 'all: a.b'],
   ])('%s goes to %s', (name, target) => {
     expect(resolved(routes, name)).toEqual([target]);
-    expect(routes.resolve(name, 'Pro').model).toBe(name);
+    expect(routes.resolve(name, { tier: 'Pro' }).model).toBe(name);
   });
 
   test('of which the pattern leaves nothing for the `*` does not match it', () => {
     expect(resolved(routes, 'a/')).toEqual(['all:a/']);
-    expect(refusal(() => table({ 'a/*': model('x') }).resolve('a/', 'Pro')).code).toBe('model_not_found');
+    expect(refusal(() => table({ 'a/*': model('x') }).resolve('a/', { tier: 'Pro' })).code).toBe(
+      'model_not_found',
+    );
   });
 
   test('is told in the refusal, short and quoted', () => {
     const routes = table({ a: model('x') });
     for (const name of ['A', 'a ', '__proto__', 'toString', 'b']) {
-      const error = refusal(() => routes.resolve(name, 'Pro'));
+      const error = refusal(() => routes.resolve(name, { tier: 'Pro' }));
       expect([error.code, error.status]).toEqual(['model_not_found', 404]);
       expect(error.message).toContain(JSON.stringify(name));
     }
-    const long = refusal(() => routes.resolve(`x\n${'y'.repeat(10_000)}`, 'Pro'));
+    const long = refusal(() => routes.resolve(`x\n${'y'.repeat(10_000)}`, { tier: 'Pro' }));
     expect(long.message.length).toBeLessThan(250);
     expect(long.message).not.toContain('\n');
   });
@@ -132,24 +135,84 @@ describe('a tier', () => {
   });
 
   test('sees its own models and no patterns', () => {
-    expect([routes.names('Free'), routes.names('Lite'), routes.names('Pro')]).toEqual([
-      ['all'],
-      ['all'],
-      ['all', 'pro'],
-    ]);
+    expect([
+      routes.names({ tier: 'Free' }),
+      routes.names({ tier: 'Lite' }),
+      routes.names({ tier: 'Pro' }),
+    ]).toEqual([['all'], ['all'], ['all', 'pro']]);
   });
 
   test('is refused the others as if they did not exist', () => {
-    expect(refusal(() => routes.resolve('pro', 'Free')).message).toBe(
-      refusal(() => table({}).resolve('pro', 'Free')).message,
+    expect(refusal(() => routes.resolve('pro', { tier: 'Free' })).message).toBe(
+      refusal(() => table({}).resolve('pro', { tier: 'Free' })).message,
     );
-    expect(refusal(() => routes.resolve('p-1', 'Free')).code).toBe('model_not_found');
+    expect(refusal(() => routes.resolve('p-1', { tier: 'Free' })).code).toBe('model_not_found');
     expect(resolved(routes, 'p-1', 'Lite')).toEqual(['x']);
   });
 
   test('does not fall from an exact name that it may not use to a pattern that it may', () => {
     const routes = table({ 'a-1': model('exact', { tiers: ['Pro'] }), 'a-*': model('pattern') });
-    expect(refusal(() => routes.resolve('a-1', 'Free')).code).toBe('model_not_found');
+    expect(refusal(() => routes.resolve('a-1', { tier: 'Free' })).code).toBe('model_not_found');
+  });
+});
+
+describe('a key with terms of its own or of its holder', () => {
+  const routes = new RouteTable(
+    {
+      chat: model('x', { endpoints: ['chat'] }),
+      pro: model('x', { tiers: ['Pro'] }),
+      'p-*': model('x'),
+      all: model('x'),
+    },
+    upstreams,
+    { Free: { endpoints: ['chat', 'images'] } },
+  );
+  const code = (name: string, access: Access) => {
+    try {
+      routes.resolve(name, access);
+      return 'ok';
+    } catch (error) {
+      return error instanceof GatewayError ? error.code : error;
+    }
+  };
+
+  test('may use the models that both name, exactly or by a pattern, and sees no others', () => {
+    const access: Access = {
+      tier: 'Pro',
+      holderTerms: { models: ['chat', 'p-*'] },
+      terms: { models: ['p-1', 'all'] },
+    };
+    expect(['chat', 'pro', 'p-1', 'p-2', 'all'].map((name) => code(name, access))).toEqual([
+      'model_not_found',
+      'model_not_found',
+      'ok',
+      'model_not_found',
+      'model_not_found',
+    ]);
+    expect(routes.names(access)).toEqual([]);
+    expect(routes.names({ tier: 'Pro', terms: { models: ['pro', 'chat'] } })).toEqual(['chat', 'pro']);
+    expect(routes.patterns({ tier: 'Pro', terms: { models: ['p-*'] } })).toEqual(['p-*']);
+  });
+
+  test('may use no model that its tier may not', () => {
+    expect(code('pro', { tier: 'Free', terms: { models: ['pro'] } })).toBe('model_not_found');
+  });
+
+  test('has the endpoints that tier, holder and key share', () => {
+    const access: Access = {
+      tier: 'Free',
+      holderTerms: { endpoints: ['chat', 'audio'] },
+      terms: { endpoints: ['chat'] },
+    };
+    expect(() => routes.checkEndpoint(access, 'chat')).not.toThrow();
+    expect(refusal(() => routes.checkEndpoint(access, 'images')).message).toBe(
+      'This key has no images. It has: chat.',
+    );
+    expect(refusal(() => routes.checkEndpoint(access, 'audio')).message).toBe(
+      'The tier of this key has no audio. It has: chat.',
+    );
+    expect(code('chat', { tier: 'Pro', terms: { endpoints: ['images'] } })).toBe('model_not_found');
+    expect(routes.names({ tier: 'Pro', terms: { endpoints: ['images'] } })).toEqual(['pro', 'all']);
   });
 });
 

@@ -4,12 +4,13 @@
 import { type Timeouts, timeoutsOf } from '../../config/check/timeouts.ts';
 import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
-import { type EndpointName, offered } from '../../config/schema/endpoint-names.ts';
+import { ENDPOINTS, type EndpointName } from '../../config/schema/endpoint-names.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
 import { forwardedTo, type Upstream } from '../../upstream/upstream.ts';
 import type { TokenPrice } from '../../usage/records/token-price.ts';
+import { type Access, allowedEndpoints, allowsModel } from './access.ts';
 import { TargetEdits } from './target-edits.ts';
 import { KEY_NAMES, PROMPT_NAMES, WatchedMembers } from './watched-members.ts';
 
@@ -154,21 +155,21 @@ export class RouteTable {
 
   /**
    * @param name from the request; compared as a whole, case-sensitive, no character has a special meaning
-   * @param endpoint the requested endpoint, which passed `checkTier`; default: any
-   * @returns the route that this tier may use
-   * @throws GatewayError model_not_found, also for a model of another tier, to hide its existence;
-   *   endpoint_not_offered for a model that this tier may use for other endpoints
+   * @param endpoint the requested endpoint, which passed `checkEndpoint`; default: any
+   * @returns the route that this key may use
+   * @throws GatewayError model_not_found, also for a model that the key may not use, to hide its existence;
+   *   endpoint_not_offered for a model that this key may use for other endpoints
    */
-  resolve(name: string, tier: Tier, endpoint?: EndpointName): Route {
+  resolve(name: string, access: Access, endpoint?: EndpointName): Route {
     const route = this.find(name);
-    if (route === undefined || !this.#mayUse(route, tier)) {
+    if (route === undefined || !this.#mayUse(route, access)) {
       throw new GatewayError(
         'model_not_found',
         `The model ${quote(name)} does not exist or this key has no access to it.`,
       );
     }
     if (endpoint !== undefined && !route.endpoints.includes(endpoint)) {
-      const others = this.endpointsOf(route, tier).join(', ');
+      const others = this.endpointsOf(route, access).join(', ');
       throw new GatewayError(
         'endpoint_not_offered',
         `The model ${quote(name)} is not offered for ${endpoint}. This key may use it for: ${others}.`,
@@ -177,19 +178,23 @@ export class RouteTable {
     return route;
   }
 
-  /** @throws GatewayError endpoint_not_offered where the tier has this endpoint for no model */
-  checkTier(tier: Tier, endpoint: EndpointName): void {
-    const { endpoints } = this.#tiers[tier] ?? {};
-    if (endpoints?.includes(endpoint) !== false) return;
+  /** @throws GatewayError endpoint_not_offered where the key has this endpoint for no model */
+  checkEndpoint(access: Access, endpoint: EndpointName): void {
+    const { terms, holderTerms } = access;
+    const own = this.#tiers[access.tier]?.endpoints;
+    if (own === undefined && terms?.endpoints === undefined && holderTerms?.endpoints === undefined) return;
+    const allowed = allowedEndpoints(ENDPOINTS, access, this.#tiers);
+    if (allowed.includes(endpoint)) return;
+    const whose = own?.includes(endpoint) === false ? 'The tier of this key' : 'This key';
     throw new GatewayError(
       'endpoint_not_offered',
-      `The tier of this key has no ${endpoint}. It has: ${endpoints.join(', ')}.`,
+      `${whose} has no ${endpoint}. It has: ${allowed.join(', ')}.`,
     );
   }
 
-  /** The endpoints for which a tier may use a model. */
-  endpointsOf({ endpoints }: Route, tier: Tier): readonly EndpointName[] {
-    return offered(endpoints, this.#tiers[tier]?.endpoints);
+  /** The endpoints for which a key may use a model. */
+  endpointsOf({ endpoints }: Pick<Route, 'endpoints'>, access: Access): readonly EndpointName[] {
+    return allowedEndpoints(endpoints, access, this.#tiers);
   }
 
   /** The upstream of this name, for calls that only it can answer. */
@@ -202,19 +207,26 @@ export class RouteTable {
     return this.#exact.get(name) ?? this.#match(name);
   }
 
-  /** The exact names that a tier may use, in configured order; no patterns. */
-  names(tier: Tier): string[] {
-    return [...this.#exact.values()].filter((route) => this.#mayUse(route, tier)).map((route) => route.model);
+  /** The exact names that a key may use, in configured order; no patterns. */
+  names(access: Access): string[] {
+    return [...this.#exact.values()]
+      .filter((route) => this.#mayUse(route, access))
+      .map((route) => route.model);
   }
 
-  /** The patterns that a tier may use, most specific first. */
-  patterns(tier: Tier): string[] {
-    return this.#patterns.filter(({ route }) => this.#mayUse(route, tier)).map(({ name }) => name);
+  /** The patterns that a key may use, most specific first. */
+  patterns(access: Access): string[] {
+    return this.#patterns.filter(({ route }) => this.#mayUse(route, access)).map(({ name }) => name);
   }
 
-  #mayUse(route: Route, tier: Tier): boolean {
-    if (!route.tiers.includes(tier)) return false;
-    return this.#tiers[tier]?.endpoints === undefined || this.endpointsOf(route, tier).length > 0;
+  #mayUse(route: Route, access: Access): boolean {
+    const { tier, terms, holderTerms } = access;
+    if (!route.tiers.includes(tier) || !allowsModel(route.model, access)) return false;
+    const isPlain =
+      this.#tiers[tier]?.endpoints === undefined &&
+      terms?.endpoints === undefined &&
+      holderTerms?.endpoints === undefined;
+    return isPlain || this.endpointsOf(route, access).length > 0;
   }
 
   #match(name: string): Route | undefined {
