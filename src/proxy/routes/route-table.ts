@@ -160,16 +160,16 @@ export class RouteTable {
    * @throws GatewayError model_not_found, also for a model that the key may not use, to hide its existence;
    *   endpoint_not_offered for a model that this key may use for other endpoints
    */
-  resolve(name: string, access: Access, endpoint?: EndpointName): Route {
+  resolve(name: string, scope: Access, endpoint?: EndpointName): Route {
     const route = this.find(name);
-    if (route === undefined || !this.#mayUse(route, access)) {
+    if (route === undefined || !this.#mayUse(route, scope)) {
       throw new GatewayError(
         'model_not_found',
         `The model ${quote(name)} does not exist or this key has no access to it.`,
       );
     }
     if (endpoint !== undefined && !route.endpoints.includes(endpoint)) {
-      const others = this.endpointsOf(route, access).join(', ');
+      const others = this.endpointsOf(route, scope).join(', ');
       throw new GatewayError(
         'endpoint_not_offered',
         `The model ${quote(name)} is not offered for ${endpoint}. This key may use it for: ${others}.`,
@@ -179,11 +179,11 @@ export class RouteTable {
   }
 
   /** @throws GatewayError endpoint_not_offered where the key has this endpoint for no model */
-  checkEndpoint(access: Access, endpoint: EndpointName): void {
-    const { terms, holderTerms } = access;
-    const own = this.#tiers[access.tier]?.endpoints;
+  checkEndpoint(scope: Access, endpoint: EndpointName): void {
+    const { terms, holderTerms } = scope;
+    const own = this.#tiers[scope.tier]?.endpoints;
     if (own === undefined && terms?.endpoints === undefined && holderTerms?.endpoints === undefined) return;
-    const allowed = allowedEndpoints(ENDPOINTS, access, this.#tiers);
+    const allowed = allowedEndpoints(ENDPOINTS, scope, this.#tiers);
     if (allowed.includes(endpoint)) return;
     const whose = own?.includes(endpoint) === false ? 'The tier of this key' : 'This key';
     throw new GatewayError(
@@ -193,8 +193,8 @@ export class RouteTable {
   }
 
   /** The endpoints for which a key may use a model. */
-  endpointsOf({ endpoints }: Pick<Route, 'endpoints'>, access: Access): readonly EndpointName[] {
-    return allowedEndpoints(endpoints, access, this.#tiers);
+  endpointsOf({ endpoints }: Pick<Route, 'endpoints'>, scope: Access): readonly EndpointName[] {
+    return allowedEndpoints(endpoints, scope, this.#tiers);
   }
 
   /** The upstream of this name, for calls that only it can answer. */
@@ -208,25 +208,25 @@ export class RouteTable {
   }
 
   /** The exact names that a key may use, in configured order; no patterns. */
-  names(access: Access): string[] {
+  names(scope: Access): string[] {
     return [...this.#exact.values()]
-      .filter((route) => this.#mayUse(route, access))
+      .filter((route) => this.#mayUse(route, scope))
       .map((route) => route.model);
   }
 
   /** The patterns that a key may use, most specific first. */
-  patterns(access: Access): string[] {
-    return this.#patterns.filter(({ route }) => this.#mayUse(route, access)).map(({ name }) => name);
+  patterns(scope: Access): string[] {
+    return this.#patterns.filter(({ route }) => this.#mayUse(route, scope)).map(({ name }) => name);
   }
 
-  #mayUse(route: Route, access: Access): boolean {
-    const { tier, terms, holderTerms } = access;
-    if (!route.tiers.includes(tier) || !allowsModel(route.model, access)) return false;
+  #mayUse(route: Route, scope: Access): boolean {
+    const { tier, terms, holderTerms } = scope;
+    if (!route.tiers.includes(tier) || !allowsModel(route.model, scope)) return false;
     const isPlain =
       this.#tiers[tier]?.endpoints === undefined &&
       terms?.endpoints === undefined &&
       holderTerms?.endpoints === undefined;
-    return isPlain || this.endpointsOf(route, access).length > 0;
+    return isPlain || this.endpointsOf(route, scope).length > 0;
   }
 
   #match(name: string): Route | undefined {
