@@ -118,7 +118,8 @@ function valueIn(
     return true;
   }
   if (value === undefined || value === '') throw new UsageError(`${rawName} needs a value`);
-  if (inlineValue !== true && value.startsWith('-')) {
+  // A dash alone is the standard input.
+  if (inlineValue !== true && value.startsWith('-') && value !== '-') {
     throw new UsageError(
       `${rawName} needs a value; write a value that begins with a dash as ${rawName}=VALUE`,
     );

@@ -1,44 +1,49 @@
 // `tollgate explain`: the targets and limits of a request for a model, from the configuration, and the live state of the targets
 // from a running gateway. It sends nothing to upstreams and prints no credentials and no header or query values.
-import { hedgeText } from '../config/check/summary.ts';
+import { describePrice, hedgeText } from '../config/check/summary.ts';
 import { describeTimeouts } from '../config/check/timeouts.ts';
 import { loadConfig } from '../config/load-config.ts';
 import { describeBody } from '../config/schema/body-rules.ts';
-import {
-  type Config,
-  type DynamicConfig,
-  TIERS,
-  type Tier,
-  type UpstreamConfig,
-} from '../config/schema/config-schema.ts';
-import { type EndpointName, offered } from '../config/schema/endpoint-names.ts';
+import { type Config, type DynamicConfig, TIERS, type Tier } from '../config/schema/config-schema.ts';
+import { ENDPOINTS, type EndpointName, offered } from '../config/schema/endpoint-names.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { nearest } from '../config/source/nearest.ts';
 import { GatewayError } from '../errors.ts';
+import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints/json-endpoints.ts';
 import { keyOfCacheKey } from '../proxy/request/affinity-key.ts';
+import {
+  destinationOf,
+  type ExampleRequest,
+  requestOf,
+  shownBody,
+  withoutHiddenValues,
+  withoutValues,
+} from '../proxy/request/example-request.ts';
 import { type Route, RouteTable, type Target, targetName } from '../proxy/routes/route-table.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { rendezvousOrder } from '../upstream/load-balance.ts';
 import type { Transport } from '../upstream/transport.ts';
 import { Upstream } from '../upstream/upstream.ts';
-import { endpoint } from '../upstream/upstream-query.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
-import { type CommandIo, runCommand } from './support-command.ts';
+import { type CommandIo, readInput, runCommand } from './support-command.ts';
 
-const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--config FILE] [--json]
+const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--config FILE] [--json]
 
 Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the
 configuration, it also shows the live state of the targets. TIER is ${TIERS.join(', ')}.
 With balance: affinity, --cache-key shows the order of the targets for requests with this prompt_cache_key.
+--body names a file with the JSON body of a request, \`-\` for the standard input: each target shows what it would be sent.
+MODEL is then the one of the body. --endpoint is the one that is called, by default the first that the model has.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
 /** Timeout of the request to a running gateway. */
 const TIMEOUT_MS = 500;
 const MAX_NEAREST = 3;
-const HIDDEN = '****';
+/** Below the first line of a body. */
+const BODY_INDENT = ' '.repeat(16);
 
 /**
  * @param argv arguments after `tollgate explain`
@@ -48,18 +53,17 @@ const HIDDEN = '****';
  */
 export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = TIMEOUT_MS): Promise<number> {
   return runCommand({ name: 'explain', usage: EXPLAIN_USAGE }, argv, io, async () => {
-    const given = readArguments(argv, {
-      model: 'text',
-      tier: 'text',
-      'cache-key': 'text',
-      config: 'text',
-      json: 'flag',
-    });
-    const model = given.text('model');
-    if (model === undefined) throw new UsageError('--model is missing');
-    const wanted = given.text('tier');
+    const given = readArguments(withModel(argv), OPTIONS);
+    const [file, name, wanted] = [given.text('body'), given.text('endpoint'), given.text('tier')];
+    if (file === undefined && given.text('model') === undefined) throw new UsageError('--model is missing');
     const tier = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
+    const called = name === undefined ? undefined : endpointOf([oneOf(name, ENDPOINTS, 'endpoint')]);
     const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+    const body = file === undefined ? undefined : await readInput(file, io, config.dynamic.max_body);
+    const { model = given.text('model') ?? '', rejected } = requestOf(body, called ?? CHAT);
+    if (rejected !== undefined) return reject(io, given.flag('json'), rejected);
+    if ((given.text('model') ?? model) !== model)
+      throw new UsageError('the body names another model than --model');
     const found = find(config.dynamic, model);
     if (found === undefined) {
       const near = nearestNames(model, Object.keys(config.dynamic.models));
@@ -68,12 +72,37 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
       return 1;
     }
     const live = await fetchLiveState(config.static, timeoutMs);
+    const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
+    if (request.rejected !== undefined) return reject(io, given.flag('json'), request.rejected);
+    const { example } = request;
     const order = orderOf(found, given.text('cache-key'));
-    const explanation = { ...explain(config, model, tier, found, live), ...(order && { order }) };
+    const question = { model, tier, route: found, live, called, example };
+    const explanation = { ...explain(config, question), ...(order && { order }) };
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
   });
+}
+
+const OPTIONS = {
+  model: 'text',
+  tier: 'text',
+  body: 'text',
+  endpoint: 'text',
+  'cache-key': 'text',
+  config: 'text',
+  json: 'flag',
+} as const;
+
+/** The model may stand alone: `tollgate explain MODEL`. */
+function withModel(argv: readonly string[]): readonly string[] {
+  return argv[0]?.startsWith('-') === false ? ['--model', ...argv] : argv;
+}
+
+function reject(io: CommandIo, asJson: boolean, { status, code, message, param }: GatewayError): number {
+  if (asJson) io.stdout.write(json({ rejected: { status, code, message, param } }));
+  io.stderr.write(`tollgate explain: the request gets a ${status} ${code}: ${message}\n`);
+  return 1;
 }
 
 // --- from the configuration --------------------------------------------------------------------------------------------
@@ -88,7 +117,8 @@ const NO_TRANSPORT: Transport = {
 };
 
 /** Looks a name up in the gateway's own route table, for any tier. */
-function find({ models, upstreams }: DynamicConfig, model: string): Route | undefined {
+function find(config: DynamicConfig, model: string): Route | undefined {
+  const { models, upstreams } = withoutHiddenValues(config);
   const metrics = createMetrics();
   const table = new RouteTable(
     models,
@@ -113,7 +143,18 @@ function nearestNames(model: string, names: readonly string[]): readonly string[
   return near;
 }
 
-function explain(config: Config, model: string, tier: Tier | undefined, route: Route, live: LiveState) {
+interface Question {
+  readonly model: string;
+  readonly tier: Tier | undefined;
+  readonly route: Route;
+  readonly live: LiveState;
+  /** Undefined for the first endpoint of the model. */
+  readonly called: Endpoint | undefined;
+  readonly example: ExampleRequest | undefined;
+}
+
+function explain(config: Config, question: Question) {
+  const { model, tier, route, live } = question;
   const { tiers, retry } = config.dynamic;
   const listed = route.tiers;
   return {
@@ -133,7 +174,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     /** Null without hedging. */
     hedge: route.hedge ?? null,
     refuse: [...(route.rejected?.values() ?? [])],
-    targets: route.targets.map((target) => describeTarget(target, route, live)),
+    targets: route.targets.map((target) => describeTarget(target, question)),
     retry,
     /** By tier; null when the tier is not offered. */
     limits: Object.fromEntries(
@@ -179,7 +220,8 @@ function matchOf(model: string, name: string) {
   };
 }
 
-function describeTarget(target: Target, { targets: all, endpoints }: Route, live: LiveState) {
+function describeTarget(target: Target, { route, live, called, example }: Question) {
+  const { targets: all, endpoints } = route;
   const { upstream, model, weight, priority } = target;
   const { timeouts: common, max_concurrency, stream_usage, health } = upstream.config;
   const group = all.filter((other) => other.priority === priority);
@@ -191,9 +233,15 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
     weight,
     /** Share of the requests at this priority, from 0 to 1. */
     share: sum === 0 ? 0 : weight / sum,
-    ...destinationOf(upstream.config, pathOf(endpoints)),
+    ...destinationOf(upstream.config, (called ?? endpointOf(endpoints)).path),
     stream_usage,
+    /** Headers of the client, besides those that all upstreams get. */
+    forward_headers: (target.forwarded ?? upstream.forwarded).configured,
     body: describeBody(target.edits?.rules),
+    /** The whole body, with `--body`. */
+    sends: example?.bodyFor(route, target) ?? null,
+    /** Null without a price. */
+    price: target.price ?? null,
     timeouts: target.timeouts ?? common,
     max_concurrency,
     health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
@@ -201,37 +249,9 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
   };
 }
 
-/** Path of the model's first endpoint. */
-function pathOf([first = 'chat']: readonly EndpointName[]): string {
-  return JSON_ENDPOINTS.find(({ name }) => name === first)?.path ?? CHAT.path;
-}
-
-/** Host, path and header names; empty for a built-in model. */
-function destinationOf(config: UpstreamConfig, below: string) {
-  if (config.kind === 'builtin')
-    return { builtin: config.builtin, scheme: null, host: null, path: null, headers: [] };
-  const { protocol, host } = new URL(config.base_url);
-  const { path } = endpoint(config.base_url, below, config.query);
-  return {
-    builtin: null,
-    scheme: protocol.slice(0, -1),
-    host,
-    path: withoutValues(path),
-    headers: [
-      ...(config.api_key === undefined && config.auth === undefined ? [] : ['authorization']),
-      ...Object.keys(config.headers).map((name) => name.toLowerCase()),
-    ],
-  };
-}
-
-/** Hides query values. A parameter without a value or with an unusual name may be a credential, so it is hidden too. */
-function withoutValues(path: string): string {
-  const at = path.indexOf('?');
-  if (at === -1) return path;
-  const names = Array.from(new URLSearchParams(path.slice(at)), ([name, value]) =>
-    /^[\w.-]{1,40}$/.test(name) && !/^=*$/.test(value) ? `${name}=${HIDDEN}` : HIDDEN,
-  );
-  return `${path.slice(0, at)}?${names.join('&')}`;
+/** The first of these endpoints; chat for one without a JSON body. */
+function endpointOf([first = 'chat']: readonly EndpointName[]): Endpoint {
+  return JSON_ENDPOINTS.find(({ name }) => name === first) ?? CHAT;
 }
 
 function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, number>> | null {
@@ -311,17 +331,21 @@ function textOf(explanation: Explanation, live: LiveState): string {
 
 function targetText(target: Explanation['targets'][number], { server }: Explanation): string {
   const { upstream, builtin, scheme, host, path, headers, timeouts, health, live } = target;
+  const { forward_headers: forwarded, sends, price } = target;
   const share =
     target.weight === 0 ? 'weight 0: no requests' : `weight ${target.weight}: ${percent(target.share)}`;
   const lines: readonly Line[] = [
     ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
     ['as model', quote(target.model)],
     ...lineOf('headers', headers.length > 0 && `${headers.join(', ')} (values hidden)`),
+    ...lineOf('forwards', forwarded.length > 0 && `${forwarded.join(', ')} of the client`),
     [
       'usage',
       target.stream_usage === 'inject' ? 'requested in streams whose client did not' : 'not requested',
     ],
     ...target.body.map((text) => ['body', text] as const),
+    ...lineOf('sends', sends !== null && shownBody(sends, BODY_INDENT)),
+    ...lineOf('price', price && describePrice(price)),
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),

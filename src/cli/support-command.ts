@@ -1,11 +1,12 @@
 // Shared by the support commands: output, exit codes, key prefixes, and opening the store.
-import { existsSync } from 'node:fs';
+import { createReadStream, existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { SecretError } from '../auth/hashing/hashing-secret.ts';
 import { Key } from '../auth/key/key.ts';
 import { ConfigError } from '../config/schema/config-fault.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
+import { formatSize } from '../config/schema/units.ts';
 import { GatewayError } from '../errors.ts';
 import { earlierStoreWarning } from '../store/earlier-store.ts';
 import { isPrefix, type Prefix } from '../store/key-record.ts';
@@ -19,6 +20,8 @@ import { faultReport } from './check-command.ts';
 export interface CommandIo {
   readonly stdout: Writable;
   readonly stderr: Writable;
+  /** Default: of the process. */
+  readonly stdin?: AsyncIterable<string | Uint8Array>;
   readonly env: NodeJS.ProcessEnv;
 }
 
@@ -159,4 +162,28 @@ function reasonOf(error: unknown): string {
   if (error instanceof GatewayError && error.code === 'invalid_value') return error.message;
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? `${error.message} (${error.cause.message})` : error.message;
+}
+
+/**
+ * @param file `-` for the standard input
+ * @throws UsageError when it cannot be read or has more than `limit` bytes
+ */
+export async function readInput(
+  file: string,
+  { stdin = process.stdin }: CommandIo,
+  limit: number,
+): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const piece of file === '-' ? stdin : createReadStream(file)) {
+      pieces.push(Buffer.from(piece));
+      size += pieces.at(-1)?.length ?? 0;
+      if (size > limit) break;
+    }
+  } catch (error) {
+    throw new UsageError('the file cannot be read', { cause: error });
+  }
+  if (size > limit) throw new UsageError(`the file has more than ${formatSize(limit)}`);
+  return Buffer.concat(pieces);
 }

@@ -102,7 +102,8 @@ export class Upstream {
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   readonly #credential: UpstreamCredential;
   readonly #egress: UpstreamEgress;
-  readonly #forwarded: ForwardedHeaders;
+  /** Client headers that go to this upstream. */
+  readonly forwarded: ForwardedHeaders;
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
@@ -156,7 +157,7 @@ export class Upstream {
           },
         });
     }
-    this.#forwarded = forwardedTo(config);
+    this.forwarded = forwardedTo(config);
     this.#credential = new UpstreamCredential({
       upstream: name,
       config,
@@ -305,7 +306,7 @@ export class Upstream {
 
   send(call: UpstreamCall, sink: Sink): Call {
     const { endpoint: called, body, contentType, requestId, client, accept, fresh, trace } = call;
-    const { forwarded = this.#forwarded } = call;
+    const { forwarded = this.forwarded } = call;
     const { path, query, method } = called;
     const headers: Record<string, string> = { ...this.#defaults, accept, 'x-request-id': requestId };
     if (contentType !== undefined) headers['content-type'] = contentType;
@@ -344,7 +345,7 @@ export class Upstream {
    * Headers of a piped request: the upstream's credentials and forwarded client headers, without a content type.
    * @param forwarded default: those of the upstream
    */
-  headersFor(client: ClientHeaders, requestId: string, forwarded = this.#forwarded): Record<string, string> {
+  headersFor(client: ClientHeaders, requestId: string, forwarded = this.forwarded): Record<string, string> {
     const { 'content-type': _, ...own } = this.#headers;
     const headers: Record<string, string> = { ...own, 'x-request-id': requestId };
     forwarded.copy(client, headers);

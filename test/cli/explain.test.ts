@@ -3,8 +3,10 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
+import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { runExplain } from '../../src/cli/explain-command.ts';
+import { describeConfig } from '../../src/config/check/summary.ts';
 import { loadConfig } from '../../src/config/load-config.ts';
 import { AdminServer, type TargetState } from '../../src/http/admin/admin-listener.ts';
 import { Health } from '../../src/http/admin/health.ts';
@@ -54,6 +56,19 @@ models:
   "meta/*": { targets: [{ upstream: openai, model: "m/*:free" }, { upstream: demo, model: fixed }] }
   "meta/llama-*": { targets: [{ upstream: openai, model: "*" }] }
   bare: { targets: [{ upstream: bare, model: b }], body: { refuse: [models], remove: [user] } }
+  changed:
+    targets:
+      - { upstream: openai, model: mini, forward_headers: [x-cost-center] }
+      - upstream: bare
+        model: o4
+        priority: 2
+        body:
+          rename: { max_tokens: max_completion_tokens }
+          remove: [temperature, stream_options]
+          set: { metadata.region: "\${SIGNATURE}" }
+        price: { input: 2.5, cached_input: 1, output: 10 }
+    price: { input: 1, output: 2 }
+    body: { default: { user: team }, refuse: [service_tier] }
   vectors: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings, images] }
   numbers: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings] }
 tiers:
@@ -76,9 +91,9 @@ function configure(adminPort: string, host = '127.0.0.1') {
 }
 
 /** What one run said, after a look for what it must never say. */
-async function explain(argv: readonly string[], patienceMs = PATIENCE) {
+async function explain(argv: readonly string[], patienceMs = PATIENCE, stdin: readonly string[] = []) {
   const [out, err] = [collector(), collector()];
-  const io = { stdout: out.stream, stderr: err.stream, env: SECRETS };
+  const io = { stdout: out.stream, stderr: err.stream, env: SECRETS, stdin: Readable.from(stdin) };
   const code = await runExplain([...argv, '--config', configFile], io, patienceMs);
   const [stdout, stderr] = [out.text(), err.text()];
   for (const secret of [...Object.values(SECRETS), '2024-10-21', 'Bearer']) {
@@ -248,6 +263,97 @@ describe('from the configuration alone', () => {
       targets: [{ body: ['removes user'] }],
     });
     expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  body ');
+  });
+
+  describe('with a body', () => {
+    const BODY = '{"model":"changed",\n "max_tokens":5,"temperature":0.0,"stream":true,"messages":[]}';
+    const FIRST =
+      '{"model":"mini",\n "max_tokens":5,"temperature":0.0,"stream":true,"messages":[],"user":"team","stream_options":{"include_usage":true}}';
+    const SECOND =
+      '{"model":"o4",\n "max_completion_tokens":5,"stream":true,"messages":[],"metadata":{"region":"****"},"user":"team"}';
+    const ask = (body: string, ...argv: string[]) => explain(['--body', '-', ...argv], PATIENCE, [body]);
+
+    test('says what each target would be sent, byte for byte, and no value of the environment', async () => {
+      const { code, out } = await ask(BODY);
+      expect(code).toBe(0);
+      expect(out).toContain(`    sends       ${FIRST.replace('\n', `\n${' '.repeat(16)}`)}\n`);
+      expect(out).toContain(`    sends       ${SECOND.replace('\n', `\n${' '.repeat(16)}`)}\n`);
+      const { out: text } = await ask(BODY, '--json');
+      expect(JSON.parse(text)).toMatchObject({ targets: [{ sends: FIRST }, { sends: SECOND }] });
+    });
+
+    test('reads a file, of any size', async () => {
+      const file = dir.file('body.json');
+      const long = 'word '.repeat(40_000);
+      writeFileSync(file, `{"model":"changed","messages":[],"x":"${long}"}`);
+      const { out } = await explain(['changed', '--body', file, '--json']);
+      expect(JSON.parse(out).targets[1].sends).toBe(
+        `{"model":"o4","messages":[],"x":"${long}","metadata":{"region":"****"},"user":"team"}`,
+      );
+      const { out: short } = await explain(['--body', file]);
+      expect(short.length).toBeLessThan(40_000);
+      expect(short).toContain('bytes; --json has all)');
+    });
+
+    test('says how a request would be rejected', async () => {
+      for (const [body, code] of [
+        ['{"model":"changed","service_tier":1}', 'unsupported_parameter'],
+        ['{"model":"changed","max_tokens":1,"max_completion_tokens":1}', 'duplicate_parameter'],
+        ['{"model":"changed","metadata":1}', 'invalid_type'],
+        ['{"model":"changed"', 'invalid_json'],
+        ['{}', 'missing_required_parameter'],
+      ] as const) {
+        const answer = await ask(body);
+        expect([answer.code, answer.out, answer.err]).toEqual([
+          1,
+          '',
+          expect.stringContaining(`the request gets a 400 ${code}: `),
+        ]);
+        expect(JSON.parse((await ask(body, '--json')).out)).toMatchObject({
+          rejected: { status: 400, code },
+        });
+      }
+      expect((await ask('{"model":"nothing"}')).err).toContain('no model of ');
+    });
+
+    test('reads it as the endpoint does that is called', async () => {
+      const { out } = await ask('{"model":"changed","stream":true,"input":"x"}', '--endpoint', 'responses');
+      expect(out).toContain('https://api.openai.com/v1/responses\n');
+      expect(out).toContain('sends       {"model":"mini","stream":true,"input":"x","user":"team"}\n');
+    });
+
+    test.each([
+      [['--body', '/nowhere/body.json'], 'the file cannot be read'],
+      [['--body', '-', '--model', 'gpt-4o'], 'names another model than --model'],
+      [['--body', '-', '--endpoint', 'chart'], '--endpoint'],
+      [['changed', '--model', 'changed'], '--model is given twice'],
+    ])('%j is wrong usage', async (argv, message) => {
+      const { code, err } = await explain(argv, PATIENCE, [BODY]);
+      expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+    });
+
+    test('escapes what could steer a terminal', async () => {
+      const { out } = await ask('{"model":"gpt-4o","x":"\u202e\u009b"}');
+      expect(out).toContain('"x":"\\u{202e}\\u{9b}"');
+    });
+  });
+
+  test('says what targets are forwarded and what they charge', async () => {
+    const { out } = await explain(['changed']);
+    expect(out).toMatch(/^ {4}forwards +x-cost-center of the client$/m);
+    expect(out).toMatch(/^ {4}price +1 in, 2 out per million tokens$/m);
+    expect(out).toMatch(/^ {4}price +2.5 in, 1 cached, 10 out per million tokens$/m);
+    expect((await asJson('changed')).said).toMatchObject({
+      targets: [
+        { forward_headers: ['x-cost-center'], price: { input: 1 }, sends: null },
+        { forward_headers: [], price: { input: 2.5 }, sends: null },
+      ],
+    });
+    const summary = describeConfig(loadConfig(configFile, SECRETS));
+    expect(summary).toContain('openai: mini (forwards x-cost-center)');
+    expect(summary).toMatch(
+      /bare: o4 \(removes temperature, stream_options; renames max_tokens to max_completion_tokens; sets metadata.region: \*{4}; price 2.5 in, 1 cached, 10 out per million tokens\)/,
+    );
   });
 
   test('prints the match as text', async () => {

@@ -70,6 +70,7 @@ function describeUpstream(upstream: UpstreamConfig): string {
     describeTimeouts(upstream.timeouts),
     ...health,
     ...describeBody(upstream.body),
+    ...describeForwarded(upstream.kind === 'http' ? upstream.forward_headers : undefined),
   ].join('; ');
 }
 
@@ -87,6 +88,23 @@ function describeEgress({ base_url, outbound, tls }: Extract<UpstreamConfig, { k
   ];
 }
 
+function describeForwarded(headers: readonly string[] = []): string[] {
+  return headers.length === 0 ? [] : [`forwards ${headers.join(', ')}`];
+}
+
+/** `2.5 in, 1.25 cached, 10 out per million tokens` */
+export function describePrice({
+  input,
+  cached_input: cached,
+  output,
+}: {
+  readonly input: number;
+  readonly cached_input?: number | undefined;
+  readonly output: number;
+}): string {
+  return `${input} in, ${cached === undefined ? '' : `${cached} cached, `}${output} out per million tokens`;
+}
+
 /** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */
 function describeTargets({ targets }: ModelConfig): string {
   const priorities = [...new Set(targets.map(({ priority }) => priority))].sort((a, b) => a - b);
@@ -95,11 +113,13 @@ function describeTargets({ targets }: ModelConfig): string {
       const group = targets.filter((target) => target.priority === priority);
       const sum = group.reduce((total, { weight }) => total + weight, 0);
       return group
-        .map(({ upstream, model, weight, timeouts, body }) => {
+        .map(({ upstream, model, weight, timeouts, body, forward_headers: forwarded, price }) => {
           const notes = [
             ...(group.length === 1 ? [] : [`${Number(((100 * weight) / sum).toFixed(1))}%`]),
             ...(timeouts === undefined ? [] : [describeTimeouts(timeouts)]),
             ...describeBody(body),
+            ...describeForwarded(forwarded),
+            ...(price === undefined ? [] : [`price ${describePrice(price)}`]),
           ];
           return `${upstream}: ${model}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
         })
@@ -118,6 +138,7 @@ function describeModel(model: ModelConfig): string {
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
     ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
     ...describeBody(model.body),
+    ...(model.price === undefined ? [] : [`price ${describePrice(model.price)}`]),
     ...(model.response_model === 'upstream' ? ['responses keep the model name of the upstream'] : []),
   ];
   return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;

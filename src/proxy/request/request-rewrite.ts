@@ -1,6 +1,6 @@
 // The request body for one target: the client's own bytes with the target's model name, the changes of its body rules and, where
 // the gateway requests it, usage in streams.
-import type { BodySource } from '../../http/pieces/body-source.ts';
+import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Target } from '../routes/route-table.ts';
 import { BodyEdits } from './member-edits.ts';
@@ -32,7 +32,7 @@ export function bodyFor(
   body: Buffer,
   scan: RequestScan,
   asksUsage = requestsUsage(target, scan),
-): Buffer | BodySource {
+): Buffer | BodyPieces {
   const { edits: rules, model, upstream } = target;
   const { modelSpan } = scan;
   const edits = new BodyEdits(body, scan);

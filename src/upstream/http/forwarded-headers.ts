@@ -13,6 +13,8 @@ const PLAIN_NAME = /^[a-z0-9-]+$/;
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 export class ForwardedHeaders {
+  /** As configured, for reports. */
+  readonly configured: readonly string[];
   readonly #names: readonly string[];
   /** Beginnings of names, without the `*`. */
   readonly #prefixes: readonly string[];
@@ -24,6 +26,7 @@ export class ForwardedHeaders {
    * @param own headers that the configuration sets
    */
   constructor(configured: readonly string[] = [], own: Iterable<string> = []) {
+    this.configured = configured;
     this.#own = new Set(Array.from(own, (name) => name.toLowerCase()));
     this.#names = configured.filter((name) => !name.endsWith('*'));
     this.#prefixes = configured.flatMap((name) => (name.endsWith('*') ? [name.slice(0, -1)] : []));
