@@ -3,12 +3,14 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { readBody } from '../../src/http/body/read-body.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
+import { makeCertificate } from '../helpers/certificate.ts';
 import { until } from '../helpers/wait.ts';
-import { errorCode, Served } from './served.ts';
+import { errorCode, Served, type ServedOptions } from './served.ts';
 
 /** A listener with one route under /v1, that rejects every new connection. */
-async function startLate(): Promise<Served> {
+async function startLate(options: ServedOptions = {}): Promise<Served> {
   const served = await Served.start({
+    ...options,
     routes: (server, { begun }) =>
       server.route('POST', '/v1/echo', async (exchange) => {
         begun.push(exchange);
@@ -45,6 +47,17 @@ describe('a connection that waited too long', () => {
     }
     // It has been accepted now.
     expect((await client.ask({ method: 'POST', target: '/v1/echo', body: {} })).status).toBe(200);
+  });
+
+  test('is answered in TLS in the same way, after its handshake', async () => {
+    await using served = await startLate({ certificate: makeCertificate() });
+    const { response, client } = await served.say(CALL);
+    expect([response.status, errorCode(response)]).toEqual([503, 'overloaded']);
+    await client.closed;
+    expect(served.begun).toEqual([]);
+    using other = await served.connect();
+    for (let i = 0; i < 3; i += 1)
+      expect((await other.ask({ method: 'GET', target: '/health' })).status).toBe(200);
   });
 
   test('is served when its request comes in pieces, or is none', async () => {
