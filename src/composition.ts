@@ -122,7 +122,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     version: VERSION,
     logger,
     metrics,
-    agent: (isTls) => outbound.agent(isTls, { keepAlive: true }),
+    agent: (isTls, tls) => outbound.agent(isTls, { keepAlive: true }, tls),
   });
   resources.add('traces', () => tracing.close());
   const routing = new Routing({

@@ -1,7 +1,7 @@
 // Turns tracing on. OpenTelemetry is loaded only when the environment names an endpoint.
-import type { Agent } from 'node:http';
 import type { Logger } from '../log/logger.ts';
 import type { Metrics } from '../metrics/all-metrics.ts';
+import type { AgentFactory } from './span-queue.ts';
 import { readTraceSettings } from './trace-settings.ts';
 import { NO_TRACING, type Tracing } from './tracer.ts';
 
@@ -10,7 +10,7 @@ interface TracingOptions {
   readonly logger: Logger;
   readonly metrics: Pick<Metrics, 'traceSpans'>;
   /** For the connections to the collector. */
-  readonly agent: (isTls: boolean) => Agent;
+  readonly agent: AgentFactory;
 }
 
 /** @param env OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns tracing on */

@@ -2,7 +2,6 @@
 // Attributes follow the stable HTTP conventions and the GenAI conventions. The name of a model is the only client input in spans.
 
 import { randomUUID } from 'node:crypto';
-import type { Agent } from 'node:http';
 import {
   type Attributes,
   type Context,
@@ -29,7 +28,7 @@ import { isServerFault } from '../../errors.ts';
 import { holdsKey } from '../log/key-mask.ts';
 import type { Logger } from '../log/logger.ts';
 import { GENAI_OPERATIONS } from '../metrics/genai-operations.ts';
-import { type SpanCounter, SpanQueue } from './span-queue.ts';
+import { type AgentFactory, type SpanCounter, SpanQueue } from './span-queue.ts';
 import { formatTraceParent, parseTraceParent } from './trace-parent.ts';
 import type { SamplerSettings, TraceSettings } from './trace-settings.ts';
 import type {
@@ -48,7 +47,7 @@ interface OtlpOptions {
   readonly logger: Logger;
   readonly metrics: { readonly traceSpans: SpanCounter };
   /** For the connections to the collector. */
-  readonly agent: (isTls: boolean) => Agent;
+  readonly agent: AgentFactory;
 }
 
 /** How long shutdown waits for the collector. */

@@ -2,8 +2,12 @@
 import type { Agent } from 'node:http';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
+import type { TlsConfig } from '../../config/schema/outbound-schema.ts';
 import type { Logger } from '../log/logger.ts';
 import type { TraceSettings } from './trace-settings.ts';
+
+/** @param tls certificates that win over those of the configuration */
+export type AgentFactory = (isTls: boolean, tls: TlsConfig | undefined) => Agent;
 
 export interface SpanCounter {
   inc(labels: { result: 'exported' | 'failed' | 'dropped' }, by: number): void;
@@ -29,17 +33,17 @@ export class SpanQueue extends BatchSpanProcessor {
 
   /** @param agent for the connections to the collector */
   constructor(
-    { batch, timeoutMs, url, headers }: TraceSettings,
+    { batch, timeoutMs, url, headers, tls }: TraceSettings,
     counter: SpanCounter,
     logger: Logger,
-    agent: (isTls: boolean) => Agent,
+    agent: AgentFactory,
   ) {
     const exporter = new OTLPTraceExporter({
       url,
       headers: { ...headers },
       timeoutMillis: timeoutMs,
       concurrencyLimit: MAX_EXPORTS,
-      httpAgentOptions: (protocol) => agent(protocol === 'https:'),
+      httpAgentOptions: (protocol) => agent(protocol === 'https:', tls),
     });
     super({
       exporter: {

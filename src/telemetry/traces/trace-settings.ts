@@ -1,10 +1,15 @@
 // Reads the OTEL_* environment variables of OpenTelemetry's specification. An invalid value is a warning and does not prevent the start.
+import { readFileSync } from 'node:fs';
+import { createSecureContext } from 'node:tls';
+import type { TlsConfig } from '../../config/schema/outbound-schema.ts';
 
 export interface TraceSettings {
   /** OTLP over HTTP endpoint, with its path. */
   readonly url: string;
   /** Headers for the collector; they may contain its credential. */
   readonly headers: Readonly<Record<string, string>>;
+  /** Certificates for the connections to the collector. */
+  readonly tls?: TlsConfig;
   /** Milliseconds for one export with its retries. */
   readonly timeoutMs: number;
   readonly sampler: SamplerSettings;
@@ -46,8 +51,10 @@ export function readTraceSettings(env: Env): TraceSettingsRead {
   const endpoint = reader.endpoint();
   if (endpoint === undefined || reader.isDisabled()) return { settings: undefined, warnings };
   reader.checkProtocol();
+  const tls = reader.tls();
   const settings: TraceSettings = {
     url: endpoint,
+    ...(tls === undefined ? {} : { tls }),
     headers: {
       ...reader.pairs('OTEL_EXPORTER_OTLP_HEADERS'),
       ...reader.pairs('OTEL_EXPORTER_OTLP_TRACES_HEADERS'),
@@ -132,6 +139,26 @@ class Reader {
     if (Number.isInteger(value) && value > 0 && value < 2 ** 31) return value;
     this.warnings.push(`${name} is not a positive whole number; using ${fallback}`);
     return fallback;
+  }
+
+  /** Reads the files of OTEL_EXPORTER_OTLP_CERTIFICATE and its companions. */
+  tls(): TlsConfig | undefined {
+    const found: Record<string, string> = {};
+    const names = { ca: 'CERTIFICATE', cert: 'CLIENT_CERTIFICATE', key: 'CLIENT_KEY' };
+    try {
+      for (const [field, name] of Object.entries(names)) {
+        const file =
+          this.#text(`OTEL_EXPORTER_OTLP_TRACES_${name}`) ?? this.#text(`OTEL_EXPORTER_OTLP_${name}`);
+        if (file !== undefined) found[field] = readFileSync(file, 'utf8');
+      }
+      createSecureContext(found);
+      return Object.keys(found).length === 0 ? undefined : found;
+    } catch {
+      this.warnings.push(
+        'a file of OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE or _CLIENT_KEY cannot be used; ignoring all three',
+      );
+      return undefined;
+    }
   }
 
   /** Reads `a=1,b=2`, percent-encoded. By the specification, one fault discards the whole value. */

@@ -3,7 +3,7 @@ import { type AgentOptions, Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { isIP, Socket } from 'node:net';
 import { Agent as Dispatcher } from 'undici';
-import type { OutboundRules } from '../../config/schema/outbound-schema.ts';
+import type { OutboundRules, TlsConfig } from '../../config/schema/outbound-schema.ts';
 import { createConnect, createEgress, type Egress } from './dialer.ts';
 
 /** Milliseconds for one connection of a library. */
@@ -25,9 +25,14 @@ export class Outbound {
     this.#egresses = new Map();
   }
 
-  /** An agent for `node:http` or `node:https`. */
-  agent(isTls: boolean, options: AgentOptions = {}): HttpAgent {
-    return createAgent(isTls, (url) => this.#egressTo(url), TIMEOUT_MS, options);
+  /**
+   * An agent for `node:http` or `node:https`.
+   * @param tls in place of the rules'
+   */
+  agent(isTls: boolean, options: AgentOptions = {}, tls?: TlsConfig): HttpAgent {
+    const egressTo = (url: URL) =>
+      tls === undefined ? this.#egressTo(url) : createEgress(this.#rules, url, tls);
+    return createAgent(isTls, egressTo, TIMEOUT_MS, options);
   }
 
   /** A dispatcher for one `fetch`; undefined where that connects directly. Destroy it afterwards. */

@@ -10,6 +10,7 @@ import { makeCertificate } from '../../helpers/certificate.ts';
 import { closedPort } from '../../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json } from '../../helpers/hostile-upstream.ts';
+import { OtlpReceiver } from '../../helpers/otlp-receiver.ts';
 import { startTlsFront, type TlsFront } from '../../helpers/tls-front.ts';
 import { type TempDir, tempDir, until } from '../../helpers/wait.ts';
 
@@ -223,6 +224,31 @@ describe('a client certificate', () => {
       'tollgate_upstream_client_certificate_expiry_timestamp_seconds{',
     );
   });
+});
+
+test('the variables of OpenTelemetry name the certificates for the collector, in place of `tls`', async () => {
+  await using otel = await OtlpReceiver.start();
+  const port = Number(new URL(otel.url).port);
+  const demands = { ca: client.cert, requestCert: true, rejectUnauthorized: true };
+  await using front = await startTlsFront(port, { ...server, ...demands });
+  const files = { CERTIFICATE: server.cert, CLIENT_CERTIFICATE: client.cert, CLIENT_KEY: client.key };
+  const env: Record<string, string> = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: `https://127.0.0.1:${front.port}`,
+    OTEL_BSP_SCHEDULE_DELAY: '10',
+  };
+  for (const [name, text] of Object.entries(files)) {
+    await writeFile(folder.file(name), text);
+    env[`OTEL_EXPORTER_OTLP_${name}`] = folder.file(name);
+  }
+  const tls = { ca: makeCertificate().cert };
+  await using gateway = await startGateway({ env, config: { tls } });
+  await gateway.chat(chatRequest());
+  await until(() => otel.spans.length > 0, 'a span');
+  expect(front.handshakes[0]?.client).toMatch(/^\w\w:/);
+  await writeFile(folder.file('CLIENT_KEY'), 'no key');
+  await using other = await startGateway({ env, config: { tls } });
+  await other.logLine(({ msg }) => /OTEL_EXPORTER_OTLP_CERTIFICATE.* cannot be used/.test(String(msg)));
+  expect((await other.chat(chatRequest())).status).toBe(200);
 });
 
 describe('files of certificates', () => {
