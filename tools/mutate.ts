@@ -271,6 +271,8 @@ class Workspace {
     return new Promise((resolve, reject) => {
       const child = spawn(process.execPath, words, {
         cwd: this.#folder,
+        // A failure of a busy machine costs less when the test alone is repeated.
+        env: { ...process.env, TEST_RETRIES: '1' },
         stdio: ['ignore', 'pipe', 'ignore'],
         detached: true,
       });
