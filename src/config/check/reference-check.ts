@@ -264,6 +264,21 @@ function checkListeners(tree: YamlMapping, port: number | undefined, fault: Repo
   fault(place?.node.span.start ?? 0, ['admin', 'port'], `is the port of \`listen\` as well${from}`);
 }
 
+/** Warns about what a model says about the choice of a target, where that has no effect. */
+function checkRouting(name: string, model: YamlNode, warn: ReportFault): void {
+  const affinity = findNode(model, ['affinity'])?.node;
+  if (affinity !== undefined && isGiven(affinity) && nodeText(model, 'balance') !== 'affinity')
+    warn(affinity.span.start, ['models', name, 'affinity'], 'has no effect without `balance: affinity`');
+  const reasons = findNode(model, ['fallback_on'])?.node;
+  const isListed = reasons?.kind === 'list' && reasons.items.length > 0;
+  if (isListed && itemsOf(model, 'targets').length === 1)
+    warn(
+      reasons.span.start,
+      ['models', name, 'fallback_on'],
+      'has no effect, because the model has only one target',
+    );
+}
+
 /** Without Redis each worker would grant every limit in full, and would miss revocations. */
 function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
   const workers = findNode(tree, ['workers'])?.node;
@@ -317,6 +332,7 @@ export function checkReferences(
   checkPassthrough(tree, upstreams, fault);
   for (const [name, entry] of models) {
     checkTargets(name, entry.value, names, fault);
+    checkRouting(name, entry.value, warn);
     checkMembers(entry.value, ['models', name], fault, warn);
     checkModelTiers(name, entry, configured, fault);
   }
