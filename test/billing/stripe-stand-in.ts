@@ -45,7 +45,7 @@ interface Subscription {
   readonly customer: string;
 }
 
-interface Session {
+export interface Session {
   readonly id: string;
   status: string;
   payment_status: string;
