@@ -108,6 +108,7 @@ export class Pipeline {
           limit: config.max_body,
           room: this.#options.room,
           watched: routes.watched,
+          isChanged: (model) => routes.find(model)?.targets.some(({ edits }) => edits !== undefined) === true,
         });
       } else requireJson(exchange, endpoint);
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
@@ -122,7 +123,7 @@ export class Pipeline {
       exchange.entry = resolved.entry;
       const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
       if (form === undefined) checkMembers(resolved, body, scan);
-      else form.reject(resolved.rejected);
+      else form.check(resolved);
       // Forms contain their files and refer to no objects.
       const guarded =
         form === undefined

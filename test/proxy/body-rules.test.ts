@@ -69,6 +69,20 @@ beforeAll(async () => {
             },
           ],
         },
+        painter: {
+          targets: [
+            {
+              upstream: 'plain',
+              model: 'painter',
+              body: {
+                rename: { size: 'dimensions', lang: 'languages' },
+                set: { quality: 'high', extra: { a: [1] } },
+                default: { background_fill: 2, user: 'team' },
+                remove: ['style', 'reasoning.effort'],
+              },
+            },
+          ],
+        },
         'dall-e-2': { targets: [{ upstream: 'router', model: 'painter' }] },
       },
     },
@@ -192,6 +206,47 @@ describe('in a form', () => {
   ])('%s', async (_, parts) => {
     const { status, error } = await post(formBytes(parts), 'images/edits', FORM_TYPE);
     expect([status, error.code, error.param]).toEqual([400, 'unsupported_parameter', 'provider']);
+  });
+
+  test.each([
+    ['small', 100],
+    ['large, which is sent only when it is complete', 3_000_000],
+  ])('fields are changed: %s', async (_, size) => {
+    const given = [
+      field('style', 'a'),
+      field('Size', '1x1'),
+      field('lang[]', 'de'),
+      field('model', 'painter'),
+      picture(size),
+      field('lang[]', 'en'),
+      field('quality', 'low'),
+      field('quality', 'medium'),
+      field('STYLE', 'b'),
+      field('user', 'me'),
+    ];
+    const coming = nextOf(plain);
+    await post(formBytes(given), 'images/edits', FORM_TYPE);
+    const form = await new Response(new Uint8Array((await coming).body), {
+      headers: { 'content-type': FORM_TYPE },
+    }).formData();
+    const sent = Array.from(form, ([name, value]) => [name, typeof value === 'string' ? value : value.size]);
+    expect(sent).toEqual([
+      ['dimensions', '1x1'],
+      ['languages[]', 'de'],
+      ['model', 'painter'],
+      ['image', size],
+      ['languages[]', 'en'],
+      ['quality', 'high'],
+      ['user', 'me'],
+      ['extra', '{"a":[1]}'],
+      ['background_fill', '2'],
+    ]);
+  });
+
+  test('with the old and the new name it is rejected', async () => {
+    const form = formBytes([field('model', 'painter'), field('size', '1'), field('dimensions', '2')]);
+    const { status, error } = await post(form, 'images/edits', FORM_TYPE);
+    expect([status, error.code, error.param]).toEqual([400, 'duplicate_parameter', 'size']);
   });
 
   test('but not where nothing refuses it', async () => {

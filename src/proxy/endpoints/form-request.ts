@@ -1,6 +1,7 @@
 // A form request: reads its fields while it arrives, and builds the form for one target. http/body/upload.ts buffers and forwards the
 // bytes; the endpoint interprets the fields.
 import { isAscii, isUtf8 } from 'node:buffer';
+import { foldSteps } from '../../config/schema/body-rules.ts';
 import { GatewayError } from '../../errors.ts';
 import { Upload, type UploadWatcher } from '../../http/body/upload.ts';
 import type { SpoolFiles } from '../../http/body/upload-spool.ts';
@@ -23,6 +24,7 @@ import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from '../request/re
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { unsupportedMember, type WatchedMembers } from '../routes/watched-members.ts';
+import { type FormPart, formEdits } from './form-edits.ts';
 
 const MULTIPART = 'multipart/form-data';
 const MODEL = 'model';
@@ -43,6 +45,8 @@ interface FormRequestOptions {
   readonly room: SpoolFiles;
   /** Fields that the configuration rejects; undefined for none. */
   readonly watched?: WatchedMembers | undefined;
+  /** Whether a target of this model changes fields, which only a complete form shows. Default: never. */
+  readonly isChanged?: ((model: string) => boolean) | undefined;
 }
 
 /** Whether the request is a form and its endpoint takes forms. */
@@ -73,10 +77,10 @@ export class FormRequest implements FormBody {
     }
   }
 
-  private constructor({ exchange, rules, limit, room, watched }: FormRequestOptions) {
+  private constructor({ exchange, rules, limit, room, watched, isChanged }: FormRequestOptions) {
     this.contentType = exchange.request.headers['content-type'] ?? '';
     this.#boundary = boundaryOf(this.contentType);
-    this.#fields = new FormFields(rules, this.#boundary, watched);
+    this.#fields = new FormFields(rules, this.#boundary, watched, isChanged);
     const upload = new Upload(exchange, limit, this.#fields, room);
     this.#upload = upload;
     this.#fields.bytesOf = () => upload.size;
@@ -100,11 +104,12 @@ export class FormRequest implements FormBody {
   }
 
   /**
-   * Rejects the route's rejected fields, both received and still to come.
-   * @throws GatewayError unsupported_parameter
+   * Rejects the route's rejected fields, both received and still to come, and what a target cannot be sent.
+   * @throws GatewayError unsupported_parameter, duplicate_parameter, invalid_type
    */
-  reject(names: Route['rejected']): void {
-    if (names !== undefined) this.#fields.reject(names);
+  check({ rejected, targets }: Pick<Route, 'rejected' | 'targets'>): void {
+    if (rejected !== undefined) this.#fields.reject(rejected);
+    for (const target of targets) this.#changesFor(target);
   }
 
   bodyFor(target: Target): Buffer | BodySource {
@@ -118,7 +123,18 @@ export class FormRequest implements FormBody {
     return this.#upload.close();
   }
 
-  #editsFor({ model, upstream }: Target): Edit[] {
+  #changesFor({ edits }: Target): Edit[] {
+    const { parts, closedAt } = this.#fields;
+    return edits === undefined ? [] : formEdits(edits, parts, this.#boundary, closedAt);
+  }
+
+  #editsFor(target: Target): Edit[] {
+    const changes = this.#changesFor(target);
+    const edits = [...changes, ...this.#modelEdits(target)];
+    return changes.length === 0 ? edits : edits.toSorted((a, b) => a.span.start - b.span.start);
+  }
+
+  #modelEdits({ model, upstream }: Target): Edit[] {
     const { modelPart, model: named, closedAt } = this.#fields;
     if (upstream.config.send_model === false) {
       if (modelPart === undefined) return [];
@@ -144,6 +160,11 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   readonly #folded: ReadonlyMap<string, string>;
   readonly #values = new Map<string, string>();
   readonly #watched: WatchedMembers | undefined;
+  readonly #isChanged: (model: string) => boolean;
+  /** All fields so far, where some rule names fields. */
+  readonly parts: FormPart[] = [];
+  #head: PartHead = { name: '', isFile: false, type: undefined };
+  #isEnded = false;
   /** Folded names of received fields that some route rejects. */
   readonly #found = new Set<string>();
   #rejected: Route['rejected'];
@@ -165,8 +186,14 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   /** Called when all fields are known. */
   onEnd: () => void = () => {};
 
-  constructor(rules: FormRules, boundary: string, watched: WatchedMembers | undefined) {
+  constructor(
+    rules: FormRules,
+    boundary: string,
+    watched: WatchedMembers | undefined,
+    isChanged: (model: string) => boolean = () => false,
+  ) {
     this.#watched = watched;
+    this.#isChanged = isChanged;
     this.#rules = rules;
     this.#scanner = new MultipartParser(boundary, this);
     this.#wanted = new Set([MODEL, STREAM, ...rules.fields]);
@@ -174,7 +201,9 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   }
 
   get knownAt(): number | undefined {
-    return this.modelPart?.end;
+    return this.modelPart === undefined || (!this.#isEnded && this.#isChanged(this.model))
+      ? undefined
+      : this.modelPart.end;
   }
 
   get model(): string {
@@ -195,13 +224,16 @@ class FormFields implements UploadWatcher, PartListener, FormView {
 
   end(): void {
     this.#scanner.end();
+    this.#isEnded = true;
     this.onEnd();
     if (this.modelPart !== undefined || this.#rules.defaultModel !== undefined) return;
     const message = "The parameter 'model' is missing.";
     throw new GatewayError('missing_required_parameter', message, { param: MODEL });
   }
 
-  onPart({ name, isFile, type }: PartHead, fault: MultipartFault): boolean {
+  onPart(head: PartHead, fault: MultipartFault): boolean {
+    const { name, isFile, type } = head;
+    this.#head = head;
     if (isFile) this.files += 1;
     this.#isFile = isFile;
     if (this.#watched !== undefined) this.#find(foldName(fieldName(name)), this.#watched);
@@ -265,6 +297,11 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   }
 
   onPartEnd(position: PartPosition): void {
+    if (this.#watched !== undefined) {
+      const plain = fieldName(this.#head.name);
+      const suffix = this.#head.name.startsWith(plain) ? this.#head.name.slice(plain.length) : '';
+      this.parts.push({ ...position, ...this.#head, key: foldSteps([plain]), suffix });
+    }
     if (!this.#isFile) this.textBytes += position.contentEnd - position.contentStart;
     if (this.#isOther) {
       this.#isOther = false;
