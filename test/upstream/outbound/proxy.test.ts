@@ -389,6 +389,33 @@ describe('a proxy', () => {
   });
 });
 
+test('the environment names the proxy of each scheme; loopback and `none` are direct', async () => {
+  const model = (upstream: string) => ({ targets: [{ upstream, model: 'm' }] });
+  await using gateway = await startGateway({
+    env: { http_proxy: proxy.url(), HTTPS_PROXY: proxy.url().replace('http://', '') },
+    config: {
+      tls: { ca: certificate.cert },
+      retry: { attempts: 1 },
+      upstreams: {
+        echo: null,
+        plain: { base_url: `http://upstream.test:${upstream.port}/v1` },
+        secure: { base_url: `https://upstream.test:${secure.port}/v1` },
+        near: { base_url: upstream.baseUrl },
+        none: { base_url: `http://upstream.invalid:${upstream.port}/v1`, proxy: 'none' },
+      },
+      models: { plain: model('plain'), secure: model('secure'), near: model('near'), none: model('none') },
+    },
+  });
+  const statusOf = async (name: string) => (await gateway.chat(chatRequest({ model: name }))).status;
+  expect([await statusOf('plain'), await statusOf('secure')]).toEqual([200, 200]);
+  const both = [`upstream.test:${upstream.port}`, `upstream.test:${secure.port}`];
+  expect(proxy.authorities).toEqual(both);
+  expect(await statusOf('near')).toBe(200);
+  // Nobody but the proxy would find an address.
+  expect([502, 504]).toContain(await statusOf('none'));
+  expect(proxy.authorities).toEqual(both);
+});
+
 describe('an https proxy', () => {
   const own = makeCertificate({ names: ['127.0.0.1'] });
 
