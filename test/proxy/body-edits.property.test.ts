@@ -189,6 +189,13 @@ function expectedOf(text: string, rules: readonly BodyRule[]): Json {
   return after;
 }
 
+/** Whether a parsed value has this path, in exactly this spelling. */
+function exactly(value: unknown, steps: readonly string[]): boolean {
+  let at = value;
+  for (const step of steps) at = Object(at)[step];
+  return at !== undefined;
+}
+
 /** The members whose bytes rules may change, as `start-end` of names, values and both. */
 function spansOf(text: string, rules: readonly BodyRule[]): ReadonlySet<string> {
   const paths = rules.flatMap((rule) => (rule.kind === 'rename' ? [rule.path, rule.to] : [rule.path]));
@@ -244,7 +251,10 @@ test('bodies are spliced as the rules say, and in no other place, however they a
         edits.apply(target);
         const list = edits.edits();
         const spliced = spliceSpans(bytes, list).toString();
-        JSON.parse(spliced);
+        const parsed: unknown = JSON.parse(spliced);
+        // What is set is spelled as configured: an upstream may read no other spelling.
+        for (const rule of rules)
+          if (rule.kind === 'set') expect(exactly(parsed, stepsOf(rule.path))).toBe(true);
         expect(parse(spliced, new Set())).toEqual(expected);
         const allowed = spansOf(text, rules);
         for (const { span } of list) {
