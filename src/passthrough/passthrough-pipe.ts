@@ -1,15 +1,17 @@
-// Pipes one call to an upstream, up to the head of the answer. passthrough-endpoint.ts decides what may be sent and which parts of the
-// answer are returned.
-import type { ClientRequest, IncomingMessage } from 'node:http';
-import { Transform, type TransformCallback } from 'node:stream';
+// Pipes one call to an upstream through http-proxy-3, up to the head of the answer. passthrough-endpoint.ts decides what may be sent and
+// which parts of the answer are returned.
+import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import { Readable, Transform, type TransformCallback } from 'node:stream';
+import { createProxyServer } from 'http-proxy-3';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import { bodyTooLarge } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
-import { directRequest } from '../upstream/direct-request.ts';
 import { wrapConnectionError } from '../upstream/http/http-transport.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/outbound/dialer.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
 /** Maximum silence of a client within a body in milliseconds, as for other bodies. */
@@ -80,6 +82,7 @@ class Pipe {
   #counted: Counted | undefined;
   #stopWaiting = () => {};
   #isOver = false;
+  #isAborted = false;
 
   constructor(
     order: PipeOrder,
@@ -92,37 +95,64 @@ class Pipe {
   }
 
   begin(): void {
-    const { exchange, upstream, method, path, headers: own, body } = this.#order;
+    const { exchange, upstream, body } = this.#order;
     const { config } = upstream;
     const { connect, headers = config.timeouts.total, idle } = config.timeouts;
     if (exchange.stopReason !== undefined) {
       this.#fail(exchange.stopReason);
       return;
     }
-    exchange.onStop(this.#fail);
-    try {
-      const request = directRequest(
-        upstream,
-        { method, path, headers: { ...own, ...framing(exchange, body) } },
-        connect,
-      )
-        // The request is sent; now wait for the answer.
-        .once('finish', () => this.#await(headers))
-        .once('response', (response) => this.#onHead(response))
-        .on('error', this.#onError);
-      this.#request = request;
-      if (Buffer.isBuffer(body)) {
-        this.#await(connect + headers);
-        request.end(body);
-      } else this.#pipeBody(body.limit, idle).pipe(request);
-    } catch (error) {
-      this.#onError(error);
+    if (config.kind !== 'http') {
+      this.#fail(new GatewayError('internal_error', undefined, { cause: 'a builtin' }));
+      return;
     }
+    exchange.onStop(this.#fail);
+    const proxy = createProxyServer({});
+    proxy.on('proxyReq', (request) => {
+      this.#request = request;
+      if (this.#isAborted) request.destroy();
+      request.once('socket', (socket) => socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS));
+      // The request is sent; now wait for the answer.
+      request.once('finish', () => this.#await(headers));
+    });
+    proxy.on('proxyRes', (response) => this.#onHead(response));
+    proxy.on('error', this.#onError);
+    proxy.on('econnreset', this.#onError);
+    const options = {
+      target: new URL(config.base_url).origin,
+      changeOrigin: true,
+      prependPath: false,
+      // Keep the path unchanged instead of parsing and rebuilding it.
+      toProxy: true,
+      ...(upstream.agent === undefined ? {} : { agent: upstream.agent }),
+      // http-proxy-3 would forward every header, and would leave the client waiting after a cut answer.
+      selfHandleResponse: true,
+      connectTimeout: connect,
+      buffer: this.#body(idle),
+    };
+    if (Buffer.isBuffer(body)) this.#await(connect + headers);
+    const request = this.#facade();
+    // http-proxy-3 needs a response, but nothing is written to it: `selfHandleResponse` is set.
+    proxy.web(request, new ServerResponse(request), options, this.#onError);
   }
 
-  #pipeBody(limit: number, idle: number): Counted {
-    const { exchange } = this.#order;
-    const counted = new Counted(limit, () => this.#fail(bodyTooLarge(limit)));
+  /** A request that the gateway built, so that no other header of the client is forwarded. */
+  #facade(): IncomingMessage {
+    const { exchange, method, path, headers, body } = this.#order;
+    const request = new IncomingMessage(new Socket());
+    request.method = method;
+    request.url = path;
+    request.httpVersion = '1.1';
+    request.httpVersionMajor = 1;
+    request.httpVersionMinor = 1;
+    request.headers = { ...headers, ...framing(exchange, body) };
+    return request;
+  }
+
+  #body(idle: number): Readable {
+    const { exchange, body } = this.#order;
+    if (Buffer.isBuffer(body)) return Readable.from(body.length === 0 ? [] : [body]);
+    const counted = new Counted(body.limit, () => this.#fail(bodyTooLarge(body.limit)));
     this.#counted = counted;
     const { request, response } = exchange;
     // RFC 9110, 10.1.1: sent only now, when the request can no longer be rejected before its body.
@@ -164,7 +194,7 @@ class Pipe {
     this.#resolve({ response, abort });
   }
 
-  readonly #onError = (cause: unknown) => {
+  readonly #onError = (cause: Error) => {
     this.#fail(wrapConnectionError(cause));
   };
 
@@ -186,6 +216,7 @@ class Pipe {
   }
 
   #abort(): void {
+    this.#isAborted = true;
     this.#release();
     this.#request?.destroy();
   }

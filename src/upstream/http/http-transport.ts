@@ -310,10 +310,11 @@ function wrapTransportError(cause: Error): GatewayError {
   });
 }
 
-/** The error for a failure that Node reported before there was an answer. */
+/** The error for a failure that Node or http-proxy-3 reported before there was an answer. */
 export function wrapConnectionError(cause: unknown): GatewayError {
   if (cause instanceof GatewayError) return cause;
   const error = cause instanceof Error ? cause : new Error(String(cause));
   const code = String(Reflect.get(error, 'code'));
+  if (code === 'ECONNECT_TIMEOUT') return new GatewayError('upstream_timeout', undefined, { cause });
   return code.startsWith('HPE_') ? invalidResponse(cause) : wrapTransportError(error);
 }
