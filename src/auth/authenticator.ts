@@ -171,7 +171,7 @@ export class Authenticator implements KeyListener {
       this.#count('expired');
       throw new GatewayError(
         'api_key_expired',
-        `The API key expired at ${new Date(expiresAtMs).toISOString()}.`,
+        `The API key expired on ${new Date(expiresAtMs).toISOString()}.`,
       );
     }
     if (required === 'good' && standing !== 'good') {

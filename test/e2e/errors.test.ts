@@ -7,6 +7,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vit
 import { ERRORS, type ErrorCode, isServerFault } from '../../src/errors.ts';
 import { signatureOf } from '../billing/stripe-stand-in.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
+import { ConnectProxy } from '../helpers/connect-proxy.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -246,6 +247,22 @@ describe('errors of the gateway over HTTP', () => {
       ['missing_api_key', NOBODYS],
     ])('%s: %s', async (code, authorization) => {
       expectError(await ask(gateway.url, { headers: { authorization }, body: chatRequest() }), code);
+    });
+
+    test('api_key_expired', async () => {
+      const expiresAt = new Date(Date.now() - 1000).toISOString();
+      const { key } = await gateway.app.issuer.issue({ tier: 'Pro', key: { expiresAt } });
+      expectError(await listModels(gateway.url, key.reveal()), 'api_key_expired');
+      expectError(
+        await ask(gateway.url, { headers: bearer(key.reveal()), body: chatRequest() }),
+        'api_key_expired',
+      );
+    });
+
+    test('key_already_rotated: during an overlap', async () => {
+      const { key, prefix } = await gateway.app.issuer.issue({ tier: 'Pro' });
+      await gateway.app.issuer.rotate({ prefix }, 3_600_000);
+      expectError(await rotate(gateway.url, key.reveal()), 'key_already_rotated');
     });
 
     test('billing_not_active', async () => {
@@ -511,6 +528,22 @@ describe('errors of the gateway over HTTP', () => {
       const response = await own.chat(chatRequest());
       expectError(response, 'upstream_tls');
       expect(faked.requests).toHaveLength(0);
+    });
+
+    test.each<[ErrorCode, string]>([
+      ['upstream_proxy_denied', 'HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n'],
+      ['upstream_proxy_error', 'HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n'],
+    ])('%s', async (code, answer) => {
+      await using proxy = await ConnectProxy.start();
+      proxy.script = (socket) => void socket.end(answer);
+      const up = { base_url: 'https://vendor.invalid/v1', api_key: 'x', proxy: proxy.url() };
+      await using own = await startGateway({
+        config: {
+          upstreams: { up },
+          models: { 'test-model': { targets: [{ upstream: 'up', model: 'm' }] } },
+        },
+      });
+      expectError(await own.chat(chatRequest()), code);
     });
 
     test('upstream_unusable_response: a stream that was not asked for', async () => {

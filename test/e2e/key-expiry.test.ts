@@ -36,7 +36,7 @@ describe('a key that expires', () => {
   test('is answered with its own code and time when it has expired', async () => {
     const response = await listModels(gateway.url, await issue(-1000));
     expect([response.status, codeOf(response)]).toEqual([401, 'api_key_expired']);
-    expect(response.text()).toMatch(/expired at \d{4}-\d\d-\d\dT/);
+    expect(response.text()).toMatch(/expired on \d{4}-\d\d-\d\dT/);
     expect(response.header('www-authenticate')).toContain('invalid_token');
   });
 });
