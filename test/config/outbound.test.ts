@@ -271,7 +271,7 @@ describe('`tls`', () => {
     [
       'half a certificate',
       `ca: ${quoted(one.cert.slice(0, 200))}`,
-      /is incomplete: a certificate in it has no end/,
+      /is incomplete: a block in it has no end/,
     ],
     [
       'a bundle whose second half is missing',
@@ -291,7 +291,7 @@ describe('`tls`', () => {
     [
       'half a key',
       `cert: ${quoted(one.cert)}, key: ${quoted(one.key.slice(0, 90))}`,
-      /must be a private key in PEM form, without a passphrase/,
+      /key: is incomplete: a block in it has no end/,
     ],
     [
       'certificate and key exchanged',

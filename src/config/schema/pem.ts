@@ -8,6 +8,8 @@ import { accepted, rejected, type ScalarResult } from './units.ts';
 const FROM_FILE = 'for the content of a file write ${file:PATH}';
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
+const INCOMPLETE = 'is incomplete: a block in it has no end';
+
 /** A certificate that ends this soon is worth a warning, in milliseconds. */
 export const EXPIRY_MARGIN_MS = 7 * 86_400_000;
 
@@ -18,18 +20,20 @@ export function certificatesIn(pem: string): X509Certificate[] {
 
 /** One or more whole certificates. Text around them, such as their names in a bundle, is allowed. */
 export function readCertificates(pem: string): ScalarResult<string> {
-  const [begun = 0, ended = 0] = ['BEGIN', 'END'].map((word) => pem.split(`-----${word} `).length - 1);
+  const unended = unendedBlocks(pem);
   try {
     const found = certificatesIn(pem);
-    if (found.length > 0 && begun === ended) return accepted(pem);
-    return rejected(
-      begun > ended
-        ? 'is incomplete: a block in it has no end'
-        : `must be certificates in PEM form; ${FROM_FILE}`,
-    );
+    if (found.length > 0 && unended === 0) return accepted(pem);
+    return rejected(unended > 0 ? INCOMPLETE : `must be certificates in PEM form; ${FROM_FILE}`);
   } catch {
     return rejected('has a certificate that cannot be parsed');
   }
+}
+
+/** Blocks that begin and have no end: the file is half-written. */
+function unendedBlocks(pem: string): number {
+  const [begun = 0, ended = 0] = ['BEGIN', 'END'].map((word) => pem.split(`-----${word} `).length - 1);
+  return begun - ended;
 }
 
 /** A private key of any type. */
@@ -41,7 +45,7 @@ export function readPrivateKeyPem(pem: string): ScalarResult<string> {
     createPrivateKey(pem);
     return accepted(pem);
   } catch {
-    return rejected(`must be a private key in PEM form; ${FROM_FILE}`);
+    return rejected(unendedBlocks(pem) > 0 ? INCOMPLETE : `must be a private key in PEM form; ${FROM_FILE}`);
   }
 }
 
