@@ -169,7 +169,7 @@ describe('a holder', () => {
     });
     expect(await tiers(key)).toEqual(['Pro', 'Pro', 'Pro']);
     const shown = await fleet.keys('show', key.slice(0, 8));
-    expect(shown.stdout).toMatch(/changed, version 2: tier Free to Pro: paid\n/);
+    expect(shown.stdout).toMatch(/changed, version 2 by \S+: tier Free to Pro: paid\n/);
   });
 
   test('with another tier has it on replicas that a Redis without data has not registered again', async () => {
