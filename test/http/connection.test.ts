@@ -487,10 +487,10 @@ describe('silence', () => {
   });
 
   test('an idle connection is kept for as long as is set, also beyond the write stall, and then closed', async () => {
-    await using served = await Served.start({ keepAlive: 1_000, writeStall: 200 });
+    await using served = await Served.start({ keepAlive: 2_000, writeStall: 200 });
     using client = await served.connect();
     const response = await client.ask({ method: 'GET', target: '/health' });
-    expect(response.header('keep-alive')).toBe('timeout=1');
+    expect(response.header('keep-alive')).toBe('timeout=2');
     await pause(600);
     expect((await client.ask({ method: 'GET', target: '/health' })).status).toBe(200);
     expect(await client.closed).toBe('fin');

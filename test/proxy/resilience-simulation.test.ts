@@ -66,6 +66,8 @@ test('one of two upstreams is dead: every request succeeds, and few ask it', asy
 /** What a model takes to answer. It hides neither a queue at the gateway nor a busy event loop, which would come on top. */
 const THINKS_MS = 400;
 const MEASUREMENTS = 8;
+/** Of the 99th percentile of the other vendor in trouble and in calm. */
+const MAX_RATIO = 1.25;
 
 test('a vendor fails half its requests: amplification at most 1.2, and the other vendor does not notice', async () => {
   let failing = false;
@@ -103,7 +105,7 @@ test('a vendor fails half its requests: amplification at most 1.2, and the other
   await both();
   const ratios: number[] = [];
   // What else the machine does can only make a ratio worse, so the best of a few is the nearest to the truth.
-  while (ratios.length < MEASUREMENTS && Math.min(...ratios) >= 1.05) {
+  while (ratios.length < MEASUREMENTS && Math.min(...ratios) >= MAX_RATIO) {
     failing = false;
     const [, calm] = await both();
     const asked = flaky.requests.length;
@@ -121,6 +123,5 @@ test('a vendor fails half its requests: amplification at most 1.2, and the other
     expect(amplification).toBeLessThanOrEqual(1.2 + (3 * (1 + seconds)) / troubled.statuses.length);
     expect(other.statuses.filter((status) => status !== 200)).toEqual([]);
   }
-  // On a quiet machine it is below 1.05 soon; beside other tests all of them may be worse.
-  expect(Math.min(...ratios)).toBeLessThan(1.25);
+  expect(Math.min(...ratios)).toBeLessThan(MAX_RATIO);
 }, 300_000);
