@@ -15,6 +15,7 @@ export function f(n: number, isOn = true): string | 3 {
   if (n < 2 && isOn) return;
   call(n);
   logger.info('n + 1');
+  this.#options.logger.warn({ n: 1 }, 'n + 1');
   return n === 4 ? 'x' : 'a' + n;
 }
 `;

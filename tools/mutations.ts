@@ -48,7 +48,8 @@ const SWAPPED: Readonly<Record<string, string>> = {
 /** From here on a number is a size or a duration: one more is no other behaviour, so it is doubled. */
 const LARGE = 1000;
 /** Calls whose absence no behaviour shows. */
-const SILENT = /^(?:this\.#?)?(?:logger|log)\b|\b(?:unref|clearTimeout|clearImmediate|clearInterval)\(/;
+const SILENT =
+  /^(?:this\.#?)?(?:\w+\.)?(?:logger|log)\b|\b(?:unref|clearTimeout|clearImmediate|clearInterval)\(/;
 /** Calls of these names document a field. */
 const DOCUMENTING = /^(?:describe|meta)$/;
 

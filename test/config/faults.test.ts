@@ -80,6 +80,14 @@ describe('faults', () => {
     expect(fault?.excerpt.split('\n')[1]).toBe(`${' '.repeat(11)}\t${' '.repeat(12)}\t       ^`);
   });
 
+  it.each([' ', 'x'.repeat(61), '😀'.repeat(61), 'a\u0007', 'a\u200b'])('refuse the name %j', (name) => {
+    const text = (value: string) => `branding: { name: ${JSON.stringify(value)} }\n${MINIMAL}`;
+    expect(placesOf(text(name))).toEqual([
+      '1:19 branding.name: must be a name of 1 to 60 visible characters',
+    ]);
+    expect(load(text('😀'.repeat(60))).dynamic.branding).toMatchObject({ name: '😀'.repeat(60) });
+  });
+
   it('show a part of a long line', () => {
     const [fault] = faultsOf(`max_body: ${'9'.repeat(5000)}\n${MINIMAL}`);
     expect(fault?.excerpt.length).toBeLessThan(300);

@@ -121,6 +121,21 @@ describe('a stored response', () => {
     expect(second.requests.length).toBeLessThanOrEqual(before + 1);
   });
 
+  test('counts in the metrics for its model, and for none where there is no response', async () => {
+    const outcome = (model: string, upstream: string, code: string) =>
+      gateway.metric(
+        `tollgate_request_outcomes_total{route="/v1/responses/:id",model="${model}",upstream="${upstream}",outcome="${code}"}`,
+      );
+    const counts = () =>
+      Promise.all([outcome('m', 'second', 'ok'), outcome('none', 'none', 'response_not_found')]);
+    const [found, missing] = await counts();
+    const id = await make();
+    second.next(json(200, responseObject({ id })));
+    await client.responses.retrieve(id);
+    await refusal(client.responses.retrieve('resp_unknown'));
+    await until(async () => String(await counts()) === String([found + 1, missing + 1]), 'both counts');
+  });
+
   test('is nobody else’s: 404, and nobody is asked', async () => {
     const id = await make();
     const before = second.requests.length;
