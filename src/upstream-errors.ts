@@ -22,7 +22,7 @@ export const UPSTREAM_ERRORS = {
   upstream_tls: unrepeated(
     UNREPEATED_STATUS,
     'The identity of the upstream could not be verified. The operator has to act.',
-    'The certificate is expired, for another host or from an unknown issuer, or the TLS handshake failed otherwise; or the upstream rejected the handshake, such as for want of another client certificate, which the message then says. Nothing was sent.',
+    'The certificate is expired, for another host or from an unknown issuer, or the TLS handshake failed otherwise; or the upstream rejected the handshake, for example because it demands another client certificate, which the message then says. Nothing was sent.',
   ),
   upstream_proxy_error: failed(
     502,

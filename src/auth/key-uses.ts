@@ -1,4 +1,5 @@
 // The days on which keys are used, written to the store in batches. A process that is killed loses those of the last minute.
+import { singleFlight } from '../single-flight.ts';
 import type { Prefix } from '../store/key-record.ts';
 import type { OrganisationStore } from '../store/organisation-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -22,7 +23,6 @@ export class KeyUses {
   readonly #now: () => number;
   readonly #pending = new Map<Prefix, string>();
   readonly #timer: NodeJS.Timeout;
-  #flight: Promise<void> | undefined;
 
   constructor(options: KeyUsesOptions) {
     this.#options = options;
@@ -45,16 +45,11 @@ export class KeyUses {
   }
 
   /** Writes what is pending. Never rejects: what the store does not take is written with the next flush. */
-  flush(): Promise<void> {
-    this.#flight ??= this.#write().finally(() => {
-      this.#flight = undefined;
-    });
-    return this.#flight;
-  }
+  readonly flush = singleFlight(() => this.#write());
 
   async close(): Promise<void> {
     clearInterval(this.#timer);
-    await this.#flight;
+    await this.flush.running();
     await this.flush();
   }
 

@@ -1,6 +1,6 @@
 // What a holder, a team or a key may do beyond or below its tier, as the store keeps it and as commands set it.
 import { z } from 'zod';
-import { eachLimit, LIMITS, type LimitName, type TierLimits } from './limit-table.ts';
+import { eachLimit } from './limit-table.ts';
 import { ENDPOINTS } from './schema/endpoint-names.ts';
 
 /** Every member is optional: an absent one leaves what the tier says. */
@@ -30,16 +30,4 @@ export function readTerms(text: string): Terms {
 
 export function writeTerms(terms: Terms): string {
   return JSON.stringify(terms);
-}
-
-/** The limits of a tier with those of the terms in their place. */
-export function limitsUnder(limits: TierLimits, terms: Terms): TierLimits {
-  if (terms.limits === undefined) return limits;
-  const merged: { -readonly [Name in LimitName]?: number } = {};
-  for (const { name } of LIMITS) {
-    const own = terms.limits[name];
-    const max = own === undefined ? limits[name] : own;
-    if (max !== undefined && max !== null) merged[name] = max;
-  }
-  return merged;
 }

@@ -126,7 +126,7 @@ describe('body', () => {
     expect(JSON.stringify(broken)).not.toContain('s3cret');
   });
 
-  it('stands in what check says', () => {
+  it('appears in the output of check', () => {
     const text = describeConfig(
       load(
         withBody(

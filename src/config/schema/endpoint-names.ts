@@ -14,10 +14,10 @@ export const ENDPOINTS = [
 
 export type EndpointName = (typeof ENDPOINTS)[number];
 
-/** The endpoints of a model that a tier allows; without a list, a tier allows all. */
+/** The endpoints of a model that a tier, a holder or a key allows; without a list, all. */
 export function offered(
   model: readonly EndpointName[],
-  tier: readonly EndpointName[] | undefined,
+  allowed: readonly EndpointName[] | undefined,
 ): readonly EndpointName[] {
-  return tier === undefined ? model : model.filter((name) => tier.includes(name));
+  return allowed === undefined ? model : model.filter((name) => allowed.includes(name));
 }

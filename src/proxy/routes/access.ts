@@ -1,6 +1,6 @@
 // What a key may use: the models and endpoints of its tier, restricted by the terms of its holder and by its own.
 import type { DynamicConfig, Tier } from '../../config/schema/config-schema.ts';
-import type { EndpointName } from '../../config/schema/endpoint-names.ts';
+import { type EndpointName, offered } from '../../config/schema/endpoint-names.ts';
 import type { Terms } from '../../config/terms.ts';
 import { GatewayError } from '../../errors.ts';
 
@@ -17,17 +17,17 @@ export function allowedEndpoints(
   { tier, holderTerms, terms }: Access,
   tiers: DynamicConfig['tiers'],
 ): readonly EndpointName[] {
-  let allowed = endpoints;
-  for (const own of [tiers[tier]?.endpoints, holderTerms?.endpoints, terms?.endpoints])
-    if (own !== undefined) allowed = allowed.filter((name) => own.includes(name));
-  return allowed;
+  const ofHolder = offered(offered(endpoints, tiers[tier]?.endpoints), holderTerms?.endpoints);
+  return offered(ofHolder, terms?.endpoints);
 }
 
 /** Whether the terms allow a model with this public name. */
 export function allowsModel(name: string, { holderTerms, terms }: Access): boolean {
-  return [holderTerms?.models, terms?.models].every(
-    (models) => models === undefined || models.some((each) => matchesModel(each, name)),
-  );
+  return hasModel(holderTerms?.models, name) && hasModel(terms?.models, name);
+}
+
+function hasModel(models: Terms['models'], name: string): boolean {
+  return models === undefined || models.some((each) => matchesModel(each, name));
 }
 
 /** Rejects calls whose models the gateway does not see. @throws GatewayError endpoint_not_offered */

@@ -180,12 +180,10 @@ export class RouteTable {
 
   /** @throws GatewayError endpoint_not_offered where the key has this endpoint for no model */
   checkEndpoint(scope: Access, endpoint: EndpointName): void {
-    const { terms, holderTerms } = scope;
-    const own = this.#tiers[scope.tier]?.endpoints;
-    if (own === undefined && terms?.endpoints === undefined && holderTerms?.endpoints === undefined) return;
     const allowed = allowedEndpoints(ENDPOINTS, scope, this.#tiers);
     if (allowed.includes(endpoint)) return;
-    const whose = own?.includes(endpoint) === false ? 'The tier of this key' : 'This key';
+    const whose =
+      this.#tiers[scope.tier]?.endpoints?.includes(endpoint) === false ? 'The tier of this key' : 'This key';
     throw new GatewayError(
       'endpoint_not_offered',
       `${whose} has no ${endpoint}. It has: ${allowed.join(', ')}.`,
@@ -220,13 +218,8 @@ export class RouteTable {
   }
 
   #mayUse(route: Route, scope: Access): boolean {
-    const { tier, terms, holderTerms } = scope;
-    if (!route.tiers.includes(tier) || !allowsModel(route.model, scope)) return false;
-    const isPlain =
-      this.#tiers[tier]?.endpoints === undefined &&
-      terms?.endpoints === undefined &&
-      holderTerms?.endpoints === undefined;
-    return isPlain || this.endpointsOf(route, scope).length > 0;
+    if (!route.tiers.includes(scope.tier) || !allowsModel(route.model, scope)) return false;
+    return this.endpointsOf(route, scope).length > 0;
   }
 
   #match(name: string): Route | undefined {

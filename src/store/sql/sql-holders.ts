@@ -116,12 +116,7 @@ export async function changeHolderIn(
   const { labels, ...changed } = change;
   const after = { ...before, ...changed };
   const labelled = labels === undefined ? {} : changedLabels(await readLabels(trx, holderId), labels);
-  const what = [
-    ...changesOf(before, after),
-    ...Object.entries(labelled).map(
-      ([name, value]) => `label ${name}${value === null ? ' removed' : `=${value}`}`,
-    ),
-  ].join(', ');
+  const what = [...changesOf(before, after), ...labelTexts(labelled)].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
   const { tier, standing, name: label, teamId: team_id, terms } = after;
   const columns = { tier, standing, label, team_id, terms: writeTerms(terms) };
@@ -193,6 +188,13 @@ interface Described {
   readonly teamId: string | null;
   readonly expiresAt?: string | null;
   readonly terms: Terms;
+}
+
+/** Changes of labels in words: `label env=prod`, `label env removed`. */
+export function labelTexts(labels: LabelChange): readonly string[] {
+  return Object.entries(labels).map(
+    ([name, value]) => `label ${name}${value === null ? ' removed' : `=${value}`}`,
+  );
 }
 
 /** The differences in words: `tier Free to Pro`. */

@@ -5,7 +5,7 @@ import type { OrganisationStore, Team, TeamResult } from '../organisation-record
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { type SqlDatabase, transact } from './sql-database.ts';
-import { readLabels, writeLabels } from './sql-holders.ts';
+import { labelTexts, readLabels, writeLabels } from './sql-holders.ts';
 import { labelConditions, labelsOf, searchHolders } from './sql-search.ts';
 
 export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
@@ -59,9 +59,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
         const what = [
           ...(name === before.name ? [] : [`name ${before.name} to ${name}`]),
           ...(writeTerms(terms) === row.terms ? [] : [`terms ${writeTerms(terms)}`]),
-          ...Object.entries(labels).map(
-            ([label, value]) => `label ${label}${value === null ? ' removed' : `=${value}`}`,
-          ),
+          ...labelTexts(labels),
         ].join(', ');
         await defer(trx, trx.insertInto('team_events').values({ team_id: id, what, at, ...by }));
         return result;
