@@ -62,7 +62,8 @@ export interface HolderSummary {
 }
 
 export type TeamResult =
-  | { readonly kind: 'done'; readonly team: Team }
+  /** `same`: the team already had these values. Nothing was written. */
+  | { readonly kind: 'done' | 'same'; readonly team: Team }
   | { readonly kind: 'name_taken' }
   | { readonly kind: 'unknown' };
 

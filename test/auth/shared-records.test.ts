@@ -77,6 +77,15 @@ describe('a record', () => {
     ]);
   });
 
+  test('with terms of a newer version is not used, so that the store decides', async () => {
+    const { shared, metrics } = sharing();
+    // A newer version may have members that this one does not know.
+    const newer = { ...recordOf(ONE, 3), terms: JSON.parse('{"later":1}') };
+    await shared.publish(newer);
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    expect(await counted(metrics.sharedRecords)).toEqual({ damaged: 1 });
+  });
+
   test('is found again after SCRIPT FLUSH', async () => {
     const { shared } = sharing();
     await shared.publish(recordOf(ONE));

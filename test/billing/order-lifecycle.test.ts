@@ -1,7 +1,7 @@
 // A holder after its payment: renewed, failed, cancelled, refunded, disputed.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/keys-commands.ts';
 import { runOrders } from '../../src/cli/orders-commands.ts';
+import { runKeys } from '../../src/cli/owners/keys-commands.ts';
 import { openStore } from '../../src/store/open.ts';
 import { collector } from '../cli/collector.ts';
 import { ask, bearer, codeOf, field, listModels } from '../e2e/holder.ts';

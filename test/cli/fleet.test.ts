@@ -1,7 +1,7 @@
 // `tollgate keys revoke` with replicas on a real Redis: its output and its exit codes.
 import { writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/keys-commands.ts';
+import { runKeys } from '../../src/cli/owners/keys-commands.ts';
 import { RedisClient } from '../../src/redis/redis-client.ts';
 import { Replicas } from '../../src/redis/replicas.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';

@@ -3,7 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/keys-commands.ts';
+import { runKeys } from '../../src/cli/owners/keys-commands.ts';
 import { isPrefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';

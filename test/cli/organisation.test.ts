@@ -76,6 +76,29 @@ describe('teams', () => {
     });
   });
 
+  test('that have the values already get no event', async () => {
+    await done('teams', 'add', 'Search', '--label', 'cost=42');
+    const set = ['teams', 'set', 'Search', '--name', 'Search', '--label', 'cost=42'];
+    expect(await done(...set)).toBe('The team Search is as before.\n');
+    expect(await json('teams', 'show', 'Search')).toMatchObject({ events: [{ what: 'created' }] });
+    expect(await done('teams', 'set', 'Search', '--label', 'cost=43')).toBe('The team Search is changed.\n');
+    expect(Object(await json('teams', 'show', 'Search')).events).toHaveLength(2);
+  });
+
+  test('and holders have at most 20 labels, over all commands', async () => {
+    const labels = (from: number, count: number) =>
+      Array.from({ length: count }, (_, index) => ['--label', `l${from + index}=x`]).flat();
+    await done('teams', 'add', 'Search', ...labels(0, 20));
+    expect(await tollgate('teams', 'set', 'Search', ...labels(20, 1))).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('A holder or a team has at most 20 labels.'),
+    });
+    await done('teams', 'set', 'Search', ...labels(20, 1), '--remove-label', 'l0');
+    const prefix = await issue('--tier', 'Lite', ...labels(0, 12));
+    expect((await tollgate('holders', 'set', prefix, ...labels(12, 9))).code).toBe(1);
+    await done('holders', 'set', prefix, ...labels(12, 8));
+  });
+
   test('have names that differ in more than case', async () => {
     await done('teams', 'add', 'Search');
     expect(await tollgate('teams', 'add', 'SEARCH')).toMatchObject({

@@ -79,11 +79,48 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await store.organisation.teamHistory(id)).toMatchObject([
         { what: 'created', actor: 'cli:alice', reason: null, at: AT },
         {
-          what: 'name one to two, terms {"limits":{"concurrency":7}}, label env=prod',
+          what: 'name one to two, limit concurrency unset to 7, label env=prod',
           actor: 'cli:bob',
           reason: 'grown',
         },
       ]);
+    });
+
+    test('that already has the values is left alone, without an event', async () => {
+      const id = await addTeam('one', { env: 'prod' });
+      const before = await store.organisation.findTeam({ id });
+      const change = { name: 'one', terms: {}, labels: { env: 'prod', absent: null } };
+      expect(await store.organisation.changeTeam(id, change, BY)).toEqual({ kind: 'same', team: before });
+      expect(await store.organisation.teamHistory(id)).toHaveLength(1);
+      expect(await store.organisation.findTeam({ id })).toEqual(before);
+    });
+
+    test('has a version that no change had before, even if the team with the last one was removed', async () => {
+      const [one, two] = [await addTeam('one'), await addTeam('two')];
+      const last = (await store.organisation.findTeam({ id: two }))?.version ?? 0;
+      await store.organisation.removeTeam(two);
+      await store.organisation.changeTeam(one, { name: 'three' }, BY);
+      expect(await store.organisation.teamsAfter(last, 10)).toMatchObject([{ id: one }]);
+    });
+
+    test('has at most 20 labels, however many commands set them', async () => {
+      const labels = Object.fromEntries(Array.from({ length: 20 }, (_, index) => [`l${index}`, 'x']));
+      const id = await addTeam('one', labels);
+      const more = { labels: { more: 'x' } };
+      await expect(store.organisation.changeTeam(id, more, BY)).rejects.toMatchObject({
+        code: 'invalid_value',
+        message: 'A holder or a team has at most 20 labels.',
+      });
+      expect(await store.organisation.labelsOf(id)).toEqual(labels);
+      await store.organisation.changeTeam(id, { labels: { ...more.labels, l0: null } }, BY);
+      expect(Object.keys(await store.organisation.labelsOf(id))).toHaveLength(20);
+      const key = await add({ labels });
+      await expect(store.changeHolder(key.holderId, more, null, AT)).rejects.toMatchObject({
+        code: 'invalid_value',
+      });
+      await expect(add({ labels: { ...labels, ...more.labels } })).rejects.toMatchObject({
+        code: 'invalid_value',
+      });
     });
 
     test('with holders is not removed, and without is, with its labels', async () => {
@@ -146,7 +183,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect((await store.historyOf(key.prefix)).at(-1)).toMatchObject({
         kind: 'changed',
         actor: 'cli:bob',
-        reason: `name old to new, team none to ${teamId}, terms {"models":["gpt-*"]}, label env=prod, label tmp removed: moved`,
+        reason: `name old to new, team none to ${teamId}, models unset to gpt-*, label env=prod, label tmp removed: moved`,
       });
       // The same once more is no change.
       expect(await store.changeHolder(key.holderId, change, null, AT)).toMatchObject({ kind: 'same' });
@@ -225,8 +262,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         kind: 'changed',
         version: 2,
         actor: 'cli:bob',
-        reason:
-          'name ci to deploy, expiry 2031-01-01T00:00:00.000Z to none, terms {"endpoints":["chat"]}: kept',
+        reason: 'name ci to deploy, expiry 2031-01-01T00:00:00.000Z to none, endpoints unset to chat: kept',
       });
       expect(await store.changeKey(key.prefix, change, by)).toMatchObject({ kind: 'same' });
       await store.revokeKey(key.prefix, null, AT);

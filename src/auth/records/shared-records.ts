@@ -3,7 +3,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
-import { readTerms, writeTerms } from '../../config/terms.ts';
+import { readTerms, type Terms, writeTerms } from '../../config/terms.ts';
 import { parseUntrusted } from '../../redis/foreign-text.ts';
 import { type RedisClient, RedisCommandError, type RedisScript } from '../../redis/redis-client.ts';
 import { pause } from '../../redis/redis-deadline.ts';
@@ -263,6 +263,8 @@ function decode(text: string): CheckableKey | undefined {
   const payload = parseUntrusted(Payload, text);
   if (payload === undefined || !isPrefix(payload.prefix)) return undefined;
   const { prefix, holder, tier, standing, version, argon2, hmac, team = null, expires_at = null } = payload;
+  const [terms, holderTerms] = [payload.terms, payload.holder_terms].map(termsOf);
+  if (terms === undefined || holderTerms === undefined) return undefined;
   return {
     prefix,
     holderId: holder,
@@ -273,8 +275,17 @@ function decode(text: string): CheckableKey | undefined {
     argon2,
     hmac: Buffer.from(hmac, 'base64'),
     teamId: team,
-    holderTerms: readTerms(payload.holder_terms ?? '{}'),
-    terms: readTerms(payload.terms ?? '{}'),
+    holderTerms,
+    terms,
     expiresAt: expires_at,
   };
+}
+
+/** Undefined for terms of a newer version. */
+function termsOf(text = '{}'): Terms | undefined {
+  try {
+    return readTerms(text);
+  } catch {
+    return undefined;
+  }
 }

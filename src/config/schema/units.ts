@@ -71,6 +71,16 @@ export function readDecimal(text: string): ScalarResult<number> {
     : rejected('must be a number in decimal digits, such as 0.2');
 }
 
+/** The largest amount of money, in units of its currency: its billionths are below 2^53. */
+export const MAX_AMOUNT = 9_000_000;
+
+/** @param billionths a whole number, not negative; `12.5`, with as many decimals as needed */
+export function formatAmount(billionths: number): string {
+  const digits = String(billionths).padStart(10, '0');
+  const fraction = digits.slice(-9).replace(/0+$/, '');
+  return `${digits.slice(0, -9)}${fraction === '' ? '' : `.${fraction}`}`;
+}
+
 export function readBoolean(text: string): ScalarResult<boolean> {
   return text === 'true' || text === 'false' ? accepted(text === 'true') : rejected('must be true or false');
 }

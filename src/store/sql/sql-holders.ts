@@ -1,7 +1,8 @@
 // Holders and their labels, within any transaction: new ones, and changes of what their keys are allowed. auth/holder-change.ts
 // announces changes to the fleet.
 import type { Kysely, Selectable, Transaction } from 'kysely';
-import { readTerms, type Terms, writeTerms } from '../../config/terms.ts';
+import { readTerms, type Terms, termsChanges, writeTerms } from '../../config/terms.ts';
+import { GatewayError } from '../../errors.ts';
 import type {
   ActiveKeyChange,
   Authorship,
@@ -17,6 +18,9 @@ import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import type { LockChangeFeed } from './sql-database.ts';
 import { activeRecordsOf, insertEvent, recordOf } from './sql-keys.ts';
+
+/** Of one owner. */
+const MAX_LABELS = 20;
 
 interface HolderChangeRequest extends Authorship {
   readonly holderId: string;
@@ -53,12 +57,22 @@ export async function insertHolder(
   await writeLabels(trx, id, labels);
 }
 
-/** Sets and removes labels of a holder or a team. */
+/**
+ * Sets and removes labels of a holder or a team.
+ * @param before those that it has
+ * @throws GatewayError invalid_value where it would have too many
+ */
 export async function writeLabels(
   trx: Transaction<Tables>,
   owner_id: string,
   labels: LabelChange,
+  before: OwnerLabels = {},
 ): Promise<void> {
+  const values = Object.values({ ...before, ...labels }).filter((value) => value !== null);
+  if (values.length > MAX_LABELS)
+    throw new GatewayError('invalid_value', `A holder or a team has at most ${MAX_LABELS} labels.`, {
+      param: 'label',
+    });
   for (const [name, value] of Object.entries(labels)) {
     if (value === null) {
       await defer(trx, trx.deleteFrom('labels').where('owner_id', '=', owner_id).where('name', '=', name));
@@ -115,13 +129,14 @@ export async function changeHolderIn(
   const before = holderFrom(row);
   const { labels, ...changed } = change;
   const after = { ...before, ...changed };
-  const labelled = labels === undefined ? {} : changedLabels(await readLabels(trx, holderId), labels);
+  const labelsBefore = labels === undefined ? {} : await readLabels(trx, holderId);
+  const labelled = changedLabels(labelsBefore, labels ?? {});
   const what = [...changesOf(before, after), ...labelTexts(labelled)].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
   const { tier, standing, name: label, teamId: team_id, terms } = after;
   const columns = { tier, standing, label, team_id, terms: writeTerms(terms) };
   await defer(trx, trx.updateTable('holders').set(columns).where('id', '=', holderId));
-  await writeLabels(trx, holderId, labelled);
+  await writeLabels(trx, holderId, labelled, labelsBefore);
   const raising = trx
     .updateTable('keys')
     .set((eb) => ({ version: eb('version', '+', 1) }))
@@ -165,7 +180,8 @@ function described({ reason, ...by }: Authorship, what: string): Authorship {
   return { ...by, reason: reason === null ? what : `${what}: ${reason}` };
 }
 
-function changedLabels(before: OwnerLabels, change: LabelChange): LabelChange {
+/** Those that differ from what the owner has. */
+export function changedLabels(before: OwnerLabels, change: LabelChange): LabelChange {
   return Object.fromEntries(
     Object.entries(change).filter(
       ([name, value]) => (Object.hasOwn(before, name) ? before[name] : null) !== value,
@@ -205,6 +221,5 @@ function changesOf(before: Described, after: Described): readonly string[] {
       ? []
       : [`${WORDS[field]} ${before[field] ?? 'none'} to ${after[field] ?? 'none'}`],
   );
-  const terms = writeTerms(after.terms);
-  return terms === writeTerms(before.terms) ? texts : [...texts, `terms ${terms}`];
+  return [...texts, ...termsChanges(before.terms, after.terms)];
 }

@@ -1,11 +1,11 @@
 // Teams, labels and the last use of keys, as queries.
 import { sql, type Transaction } from 'kysely';
-import { readTerms, writeTerms } from '../../config/terms.ts';
+import { readTerms, termsChanges, writeTerms } from '../../config/terms.ts';
 import type { OrganisationStore, Team, TeamResult } from '../organisation-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { type SqlDatabase, transact } from './sql-database.ts';
-import { labelTexts, readLabels, writeLabels } from './sql-holders.ts';
+import { changedLabels, labelTexts, readLabels, writeLabels } from './sql-holders.ts';
 import { labelConditions, labelsOf, searchHolders } from './sql-search.ts';
 
 export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
@@ -18,13 +18,14 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
     isNew: boolean,
   ): Promise<TeamResult> {
     await lockChangeFeed(trx);
+    // Not the highest version of a team, which sinks when that team is removed: events stay, and each change has one.
     const last = await trx
-      .selectFrom('teams')
-      .select((eb) => eb.fn.max('version').as('version'))
+      .selectFrom('team_events')
+      .select((eb) => eb.fn.max('id').as('id'))
       .executeTakeFirst();
     const taken = await named(trx, team.name);
     if (taken !== undefined && taken.id !== team.id) return { kind: 'name_taken' };
-    const version = (last?.version ?? 0) + 1;
+    const version = Number(last?.id ?? 0) + 1;
     const { id, name, createdAt: created_at } = team;
     const row = { name, terms: writeTerms(team.terms), version };
     if (isNew)
@@ -52,15 +53,18 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
         const row = await trx.selectFrom('teams').selectAll().where('id', '=', id).executeTakeFirst();
         if (row === undefined) return { kind: 'unknown' };
         const before = teamFrom(row);
-        const { name = before.name, terms = before.terms, labels = {} } = change;
-        const result = await write(trx, { ...before, name, terms }, false);
-        if (result.kind !== 'done') return result;
-        await writeLabels(trx, id, labels);
+        const { name = before.name, terms = before.terms } = change;
+        const labelsBefore = change.labels === undefined ? {} : await readLabels(trx, id);
+        const labels = changedLabels(labelsBefore, change.labels ?? {});
         const what = [
           ...(name === before.name ? [] : [`name ${before.name} to ${name}`]),
-          ...(writeTerms(terms) === row.terms ? [] : [`terms ${writeTerms(terms)}`]),
+          ...termsChanges(before.terms, terms),
           ...labelTexts(labels),
         ].join(', ');
+        if (what === '') return { kind: 'same', team: before };
+        const result = await write(trx, { ...before, name, terms }, false);
+        if (result.kind !== 'done') return result;
+        await writeLabels(trx, id, labels, labelsBefore);
         await defer(trx, trx.insertInto('team_events').values({ team_id: id, what, at, ...by }));
         return result;
       });

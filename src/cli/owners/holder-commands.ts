@@ -1,12 +1,14 @@
 // `tollgate holders`, and the commands of `tollgate keys` that change a holder. auth/holder-change.ts applies a change to all keys of
 // the holder and notifies the fleet.
-import { changeHolder } from '../auth/holder-change.ts';
-import { type DynamicConfig, TIERS } from '../config/schema/config-schema.ts';
-import { BILLING_STATUSES, type HolderChange, isPrefix } from '../store/key-record.ts';
-import type { HolderSummary } from '../store/organisation-record.ts';
-import type { Store } from '../store/store.ts';
-import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
-import { broadcastText } from './fleet-action.ts';
+import { changeHolder } from '../../auth/holder-change.ts';
+import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
+import { BILLING_STATUSES, type HolderChange, isPrefix } from '../../store/key-record.ts';
+import type { HolderSummary } from '../../store/organisation-record.ts';
+import type { Store } from '../../store/store.ts';
+import { type OptionKind, oneOf, readArguments, UsageError } from '../arguments.ts';
+import { broadcastText } from '../fleet-action.ts';
+import { type CommandIo, readPrefix, runSubcommand, write, writeList } from '../support-command.ts';
+import { fieldLines, openFleet, publicFields, termsFields, withStore, writeChange } from '../support-desk.ts';
 import {
   actorOf,
   labelChangeOptions,
@@ -17,8 +19,6 @@ import {
   teamId,
   termsOptions,
 } from './owner-options.ts';
-import { type CommandIo, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
-import { fieldLines, openFleet, publicFields, termsFields, withStore, writeChange } from './support-desk.ts';
 
 const HOLDERS_USAGE = `Usage: tollgate holders COMMAND [--config FILE]
 

@@ -1,20 +1,36 @@
 // `tollgate keys`: issues, lists and ends keys. It works on the store directly, with or without a running gateway;
 // auth/key-issuer.ts has the rules.
-import { Hasher } from '../auth/hashing/hasher.ts';
-import { openSecret } from '../auth/hashing/hashing-secret.ts';
-import { announceChanged } from '../auth/holder-change.ts';
-import { type IssuedKey, KeyIssuer, revokeKey } from '../auth/key-issuer.ts';
-import { storableText } from '../auth/stored-text.ts';
-import { Claims } from '../billing/key-claims.ts';
-import { TIERS } from '../config/schema/config-schema.ts';
-import { NO_TERMS } from '../config/terms.ts';
-import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../store/key-record.ts';
-import type { Store } from '../store/store.ts';
-import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
-import { oneOf, readArguments, UsageError } from './arguments.ts';
-import { broadcastText } from './fleet-action.ts';
+import { Hasher } from '../../auth/hashing/hasher.ts';
+import { openSecret } from '../../auth/hashing/hashing-secret.ts';
+import { announceChanged } from '../../auth/holder-change.ts';
+import { type IssuedKey, KeyIssuer, revokeKey } from '../../auth/key-issuer.ts';
+import { storableText } from '../../auth/stored-text.ts';
+import { Claims } from '../../billing/key-claims.ts';
+import { TIERS } from '../../config/schema/config-schema.ts';
+import { NO_TERMS } from '../../config/terms.ts';
+import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../../store/key-record.ts';
+import type { Store } from '../../store/store.ts';
+import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
+import { oneOf, readArguments, UsageError } from '../arguments.ts';
+import { broadcastText } from '../fleet-action.ts';
+import { findOrder, orderFields, orderLine } from '../orders-commands.ts';
+import {
+  type CommandIo,
+  noSuchKey,
+  readPrefix,
+  runSubcommand,
+  write,
+  writeList,
+} from '../support-command.ts';
+import {
+  fieldLines,
+  listedFields,
+  openFleet,
+  publicFields,
+  withStore,
+  writeChange,
+} from '../support-desk.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
-import { findOrder, orderFields, orderLine } from './orders-commands.ts';
 import {
   actorOf,
   labelOptions,
@@ -26,8 +42,6 @@ import {
   teamId,
   termsOptions,
 } from './owner-options.ts';
-import { type CommandIo, noSuchKey, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
-import { fieldLines, listedFields, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
 const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 

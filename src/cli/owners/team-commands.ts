@@ -1,11 +1,11 @@
 // `tollgate teams`: groups of holders. It works on the store directly, with or without a running gateway.
 import { randomUUID } from 'node:crypto';
-import { storableText } from '../auth/stored-text.ts';
-import type { TeamEvent, TeamSummary } from '../store/organisation-record.ts';
-import { readArguments } from './arguments.ts';
+import { storableText } from '../../auth/stored-text.ts';
+import type { TeamEvent, TeamSummary } from '../../store/organisation-record.ts';
+import { type Arguments, readArguments } from '../arguments.ts';
+import { type CommandIo, runSubcommand, write, writeList } from '../support-command.ts';
+import { withStore } from '../support-desk.ts';
 import { actorOf, labelChangeOptions, labelOptions, labelText, teamId } from './owner-options.ts';
-import { type CommandIo, runSubcommand, write, writeList } from './support-command.ts';
-import { withStore } from './support-desk.ts';
 
 const TEAMS_USAGE = `Usage: tollgate teams COMMAND [--config FILE]
 
@@ -34,7 +34,7 @@ async function add(argv: readonly string[], io: CommandIo): Promise<number> {
   const labels = labelOptions(given);
   const by = {
     actor: actorOf(given, io),
-    reason: given.text('reason') ?? null,
+    reason: reasonOf(given),
     at: new Date().toISOString(),
   };
   return withStore(given, io, 'create', async (store) => {
@@ -95,7 +95,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   };
   const by = {
     actor: actorOf(given, io),
-    reason: given.text('reason') ?? null,
+    reason: reasonOf(given),
     at: new Date().toISOString(),
   };
   return withStore(given, io, 'must exist', async (store) => {
@@ -103,7 +103,8 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     const result = await store.organisation.changeTeam(id, change, by);
     if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
     if (result.kind === 'unknown') throw new Error('the team was removed just now');
-    await write(io.stdout, `Changed the team ${result.team.name}.\n`);
+    const outcome = result.kind === 'same' ? 'is as before' : 'is changed';
+    await write(io.stdout, `The team ${result.team.name} ${outcome}.\n`);
     return 0;
   });
 }
@@ -127,4 +128,9 @@ function fieldsOf({ name, labels, holders, createdAt: created_at }: TeamSummary)
 
 function eventLine({ at, what, actor, reason }: TeamEvent): string {
   return `  ${at}  ${what}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
+}
+
+function reasonOf(given: Arguments<'reason'>): string | null {
+  const reason = given.text('reason');
+  return reason === undefined ? null : storableText(reason, 'reason');
 }

@@ -1,19 +1,18 @@
 // Options that commands for keys, holders and teams share: labels, times, names, and who gives the command.
 import { userInfo } from 'node:os';
-import { storableText } from '../auth/stored-text.ts';
-import type { DynamicConfig, Tier } from '../config/schema/config-schema.ts';
-import { ENDPOINTS } from '../config/schema/endpoint-names.ts';
-import { formatDuration, readDuration } from '../config/schema/units.ts';
-import type { Terms } from '../config/terms.ts';
-import { matchesModel } from '../proxy/routes/access.ts';
-import type { LabelChange, OwnerLabels } from '../store/key-record.ts';
-import type { Store } from '../store/store.ts';
-import { type Arguments, didYouMean, oneOf, UsageError } from './arguments.ts';
-import type { CommandIo } from './support-command.ts';
+import { storableText } from '../../auth/stored-text.ts';
+import type { DynamicConfig, Tier } from '../../config/schema/config-schema.ts';
+import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
+import { formatDuration, readDuration } from '../../config/schema/units.ts';
+import type { Terms } from '../../config/terms.ts';
+import { matchesModel } from '../../proxy/routes/access.ts';
+import type { LabelChange, OwnerLabels } from '../../store/key-record.ts';
+import type { Store } from '../../store/store.ts';
+import { type Arguments, didYouMean, oneOf, UsageError } from '../arguments.ts';
+import type { CommandIo } from '../support-command.ts';
 
 /** As in Kubernetes, without the slash. */
 const LABEL_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/i;
-const MAX_LABELS = 20;
 const TEAMS_READ = 1000;
 
 /** `--label NAME=VALUE`, any number of times. @throws UsageError */
@@ -28,7 +27,6 @@ export function labelOptions<Name extends string>(given: Arguments<Name | 'label
     if (Object.hasOwn(labels, name)) throw new UsageError(`the label ${name} is given twice`);
     labels[name] = storableText(value, 'label');
   }
-  if (Object.keys(labels).length > MAX_LABELS) throw new UsageError(`at most ${MAX_LABELS} labels`);
   return labels;
 }
 
