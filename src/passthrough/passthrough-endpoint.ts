@@ -121,7 +121,7 @@ export class Passthrough {
       upstream.acquire();
       isAsked = true;
       exchange.access.upstream = upstream.name;
-      exchange.access.attempts = reservation.asked(upstream.name);
+      exchange.access.attempts = reservation.asked(upstream.name, '');
       await this.#carryOut(call, body);
       outcome = exchange.error?.code ?? 'ok';
     } catch (error) {

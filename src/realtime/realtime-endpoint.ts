@@ -182,7 +182,7 @@ export class Realtime {
       return { ...failure(busy, true), skipsRetryBudget: true };
     }
     try {
-      access.attempts = reservation.asked(upstream.name, price);
+      access.attempts = reservation.asked(upstream.name, model, price);
       access.upstream = upstream.name;
       access.upstream_model = maskKeys(model);
       access.upstream_status = undefined;

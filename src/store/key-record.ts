@@ -92,6 +92,8 @@ export interface KeySummary {
   readonly replaces: Prefix | null;
   /** The key that replaced this one by rotation. */
   readonly replacedBy: Prefix | null;
+  /** The first key of the chain of rotations that this one belongs to: itself if it was issued. */
+  readonly lineage: Prefix;
   /** From then on the key is not accepted. RFC 3339, UTC; null: it does not expire. */
   readonly expiresAt: string | null;
   readonly terms: Terms;

@@ -22,7 +22,7 @@ import type {
 import type { ObjectStore } from './object-record.ts';
 import type { OrganisationStore } from './organisation-record.ts';
 import type { ResponseStore } from './response-record.ts';
-import type { HolderTotals, UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
+import type { HolderTotals, UsageBatch, UsageLine, UsageQuery, UsageScope } from './usage-record.ts';
 
 /**
  * Every method settles within 1.5 s when the store is silent, and within 5 s when it is distant. A failed method rejects with
@@ -138,8 +138,11 @@ export interface UsageStore {
   usageReport(query: UsageQuery): Promise<readonly UsageLine[]>;
 
   /**
-   * Usage of a holder on a day and in the month of that day.
+   * Usage on a day and in the month of that day.
    * @param day `YYYY-MM-DD`, UTC
    */
-  usageOf(holderId: string, day: string): Promise<HolderTotals>;
+  usageOf(scope: UsageScope, day: string): Promise<HolderTotals>;
+
+  /** The keys of a lineage. @param lineage as in `KeySummary` */
+  prefixesOf(lineage: string): Promise<readonly string[]>;
 }

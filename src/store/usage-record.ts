@@ -1,4 +1,5 @@
-// Usage in the store: sums by hour, holder, key, model and upstream. usage/ makes the rows of requests.
+// Usage in the store: sums by time, holder, key, model, upstream, and what the holder and the attempt were then. usage/ makes the rows
+// of requests.
 import type { TotalLimit } from '../config/limit-table.ts';
 import type { Tier } from '../config/schema/config-schema.ts';
 
@@ -62,6 +63,13 @@ export interface UsageKey {
   /** The public name. */
   readonly model: string;
   readonly upstream: string;
+  /** Team of the holder at that time; empty without one. */
+  readonly teamId: string;
+  /** Tier of the holder at that time; empty where an earlier version wrote the row: the store takes tier and team of the present. */
+  readonly tier: string;
+  /** The upstream's name of the model; empty where an earlier version wrote the row, like `endpoint`. */
+  readonly target: string;
+  readonly endpoint: string;
 }
 
 /** An addition to one row of the table. All numbers are whole, from 0 to 2^53 - 1. */
@@ -101,7 +109,15 @@ export interface UsageLine {
   readonly sums: UsageSums;
 }
 
-/** Usage of a holder in the current UTC day or month, for each limit over one of them. */
+/** Whose usage counts against a limit. */
+export type UsageScope =
+  | { readonly kind: 'holder'; readonly id: string }
+  | { readonly kind: 'team'; readonly id: string }
+  /** A key with those it was rotated from and into: `KeySummary.lineage`. */
+  | { readonly kind: 'key'; readonly lineage: string }
+  | { readonly kind: 'model'; readonly holderId: string; readonly model: string };
+
+/** Usage in the current UTC day or month, for each limit over one of them. */
 export type HolderTotals = Readonly<Record<TotalLimit['name'], number>>;
 
 /** The prefix of all hours in the window of a limit. @param day `YYYY-MM-DD` */

@@ -1,9 +1,10 @@
-// Usage of one holder: from the store, plus what this process has not sent yet.
+// Usage of one holder, team or key: from the store, plus what this process has not sent yet.
 import { eachTotal } from '../config/limit-table.ts';
 import type { UsageStore } from '../store/store.ts';
 import {
   type HolderTotals,
   totalAmount,
+  type UsageScope,
   type UsageSums,
   usageSums,
   windowPrefix,
@@ -44,14 +45,16 @@ export class HolderUsage {
   }
 
   /**
-   * Usage of the holder in the current UTC day and month.
+   * Usage in the current UTC day and month.
    * @throws GatewayError store_unavailable
    */
-  async totalsOf(holderId: string): Promise<HolderTotals> {
+  async totalsOf(scope: UsageScope): Promise<HolderTotals> {
     const day = dayOf(this.#clock());
-    const { stored, pending } = await this.#outbox.withPending(holderId, () =>
-      this.#store.usageOf(holderId, day),
-    );
+    const filter =
+      scope.kind === 'key'
+        ? ({ kind: 'prefixes', prefixes: await this.#store.prefixesOf(scope.lineage) } as const)
+        : scope;
+    const { stored, pending } = await this.#outbox.withPending(filter, () => this.#store.usageOf(scope, day));
     return eachTotal((limit) => {
       const recent = pending.filter(({ hour }) => hour.startsWith(windowPrefix(limit, day)));
       return recent.reduce((total, { sums }) => total + totalAmount(limit, sums), stored[limit.name]);
@@ -65,7 +68,7 @@ export class HolderUsage {
   async reportOf(holderId: string, days: number): Promise<HolderReport> {
     const to = dayOf(this.#clock());
     const from = dayOf(daysBefore(this.#clock(), days - 1));
-    const { stored, pending } = await this.#outbox.withPending(holderId, async () => {
+    const { stored, pending } = await this.#outbox.withPending({ kind: 'holder', id: holderId }, async () => {
       const [totals, lines] = await Promise.all([
         this.#store.usageReport({ holderId, from, by: [], limit: 1 }),
         this.#store.usageReport({ holderId, from, by: ['day', 'model'], limit: MAX_LINES + 1 }),

@@ -1,4 +1,4 @@
-// Reads usage of one holder from the store together with the rows that the store may not have yet, each row exactly once: rows
+// Reads usage of a holder, team or key from the store together with the rows that the store may not have yet, each row exactly once: rows
 // in memory, in the file, and in batches whose outcome is unknown.
 //
 // This process sends no batch during the read. The store may have committed a batch without an answer, or one of another process;
@@ -9,6 +9,7 @@ import type { UsageStore } from '../store/store.ts';
 import type { UsageRow } from '../store/usage-record.ts';
 import type { BatchSender } from './outbox/batch-sender.ts';
 import type { OutboxDisk } from './outbox/outbox-disk.ts';
+import type { PendingFilter } from './outbox/outbox-row.ts';
 
 const ATTEMPTS = 8;
 
@@ -21,10 +22,10 @@ interface PendingRead<T> {
   readonly store: Pick<UsageStore, 'knownBatches'>;
   readonly disk: Pick<OutboxDisk, 'call'>;
   readonly sender: Pick<BatchSender, 'isUncertain' | 'glance' | 'hold'>;
-  readonly holderId: string;
+  readonly filter: PendingFilter;
   /** Reads the store. */
   readonly ask: () => Promise<T>;
-  /** The holder's rows that the file does not have yet. Evaluate the result after a later call of the file has returned. */
+  /** Those of the rows that the file does not have yet. Evaluate the result after a later call of the file has returned. */
   readonly unwritten: () => () => readonly UsageRow[];
   /** Deadline in milliseconds: a large backlog takes long to read, and a partial sum would be wrong. */
   readonly readMs: number;
@@ -52,9 +53,9 @@ export async function readPending<T>(read: PendingRead<T>): Promise<PendingUsage
 
 /** @returns undefined when a batch of unknown outcome was committed meanwhile */
 async function readOnce<T>(read: PendingRead<T>): Promise<PendingUsage<T> | undefined> {
-  const { store, disk, sender, holderId, ask } = read;
+  const { store, disk, sender, filter, ask } = read;
   const unwritten = read.unwritten();
-  const batches = await disk.call('rowsOf', holderId).catch((error: unknown) => {
+  const batches = await disk.call('rowsOf', filter).catch((error: unknown) => {
     throw wrapError(error, 'store_unavailable');
   });
   const pending = [...unwritten()];

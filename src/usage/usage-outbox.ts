@@ -10,7 +10,7 @@ import type { UsageRow } from '../store/usage-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { BatchSender } from './outbox/batch-sender.ts';
 import { OutboxDisk } from './outbox/outbox-disk.ts';
-import { writeRow } from './outbox/outbox-row.ts';
+import { isAmong, type PendingFilter, writeRow } from './outbox/outbox-row.ts';
 import { type PendingUsage, readPending } from './pending-usage.ts';
 import { rowsOf, type UsageRecord } from './records/request-usage.ts';
 import { UsageTotals } from './records/usage-totals.ts';
@@ -145,10 +145,10 @@ export class UsageOutbox {
    *
    * @throws what `ask` throws; GatewayError `store_unavailable` when a large backlog cannot be read in time
    */
-  withPending<T>(holderId: string, ask: () => Promise<T>): Promise<PendingUsage<T>> {
+  withPending<T>(filter: PendingFilter, ask: () => Promise<T>): Promise<PendingUsage<T>> {
     const [disk, sender, { readMs }] = [this.#disk, this.#sender, this.#limits];
-    const unwritten = () => this.#unwritten(holderId);
-    return readPending({ store: this.#options.store, disk, sender, holderId, ask, unwritten, readMs });
+    const unwritten = () => this.#unwritten(filter);
+    return readPending({ store: this.#options.store, disk, sender, filter, ask, unwritten, readMs });
   }
 
   /**
@@ -239,8 +239,8 @@ export class UsageOutbox {
     );
   }
 
-  #unwritten(holderId: string): () => readonly UsageRow[] {
-    const own = (totals: UsageTotals) => [...totals.rows()].filter((row) => row.holderId === holderId);
+  #unwritten(filter: PendingFilter): () => readonly UsageRow[] {
+    const own = (totals: UsageTotals) => [...totals.rows()].filter((row) => isAmong(filter, row));
     const fresh = own(this.#fresh);
     const writing = this.#writing;
     return () => (writing === undefined || writing.isWritten ? fresh : [...fresh, ...own(writing.totals)]);

@@ -24,6 +24,7 @@ function numbered(index: number): Key {
 function callerFor(key: Key): Principal {
   return {
     prefix: key.prefix,
+    lineage: key.prefix,
     holderId: 'holder',
     tier: 'Lite',
     standing: 'good',

@@ -107,6 +107,7 @@ export const numbered = (index: number): Prefix => samplePrefix(index.toString(1
 export function recordOf(prefix: Prefix, version = 1): CheckableKey {
   return {
     prefix,
+    lineage: prefix,
     holderId: `holder of ${prefix}`,
     tier: 'Lite',
     standing: 'good',

@@ -55,9 +55,10 @@ describe('a record', () => {
     expect(await counted(metrics.sharedRecords)).toEqual({ hit: 1, miss: 2 });
   });
 
-  test('keeps team, terms and expiry, and without them reads as in earlier versions', async () => {
+  test('keeps team, terms, expiry and lineage, and without them reads as in earlier versions', async () => {
     const own: CheckableKey = {
       ...recordOf(ONE, 3),
+      lineage: numbered(2),
       teamId: 'a team',
       holderTerms: { limits: { concurrency: 7, tokens_per_day: null } },
       terms: { models: ['gpt-*'], endpoints: ['chat'] },

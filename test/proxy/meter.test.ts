@@ -21,6 +21,7 @@ function readWith(estimate: Estimate, ...uses: Partial<AttemptUse>[]) {
     meter.add({
       upstream: 'a',
       provider: 'p',
+      target: 'm',
       usage: null,
       outputs: 0,
       isSent: true,
@@ -42,6 +43,7 @@ describe('what a request has used', () => {
       attempts: 1,
       upstream: 'a',
       provider: 'p',
+      target: 'm',
       tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2 },
       isEstimated: false,
       isReported: true,
@@ -120,7 +122,12 @@ describe('what a request has used', () => {
     );
     expect(reading).toMatchObject({ upstream: 'c', tokens: { completion: 5 }, isEstimated: false });
     expect(reading?.extra).toEqual([
-      { upstream: 'a', provider: 'p', tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2 } },
+      {
+        upstream: 'a',
+        provider: 'p',
+        target: 'm',
+        tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2 },
+      },
     ]);
   });
 

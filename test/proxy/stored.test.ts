@@ -117,7 +117,14 @@ test('what is older than 30 days is forgotten, now and then and not at every res
 });
 
 describe('a response in the background', () => {
-  const use = { upstream: 'up', provider: 'up', outputs: 0, isSent: true, outcome: 'ok' as const };
+  const use = {
+    upstream: 'up',
+    provider: 'up',
+    target: 'm',
+    outputs: 0,
+    isSent: true,
+    outcome: 'ok' as const,
+  };
   const usage = { prompt: 5, completion: 1, total: 6, cached: 0, reasoning: 0 };
   const upstream = Object({ name: 'up' });
   const MADE = { id: 'a', isStored: true, items: [] };

@@ -346,6 +346,7 @@ function run(given: Answer): Outcome {
   meter.add({
     upstream: 'up',
     provider: 'up',
+    target: 'm',
     usage: output.usage,
     outputs: output.frames,
     unreported: output.unreported(now, false),

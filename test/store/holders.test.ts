@@ -1,19 +1,11 @@
 // Changes of a holder and their effect on its keys, in each kind of database, and the migration of earlier databases.
-import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import { postgresKysely } from '../../src/store/postgres/postgres.ts';
-import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
-import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
-import { readAddress } from '../../src/store/postgres/postgres-server.ts';
-import { MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
-import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
-import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
-import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
+import { MIGRATIONS } from '../../src/store/schema/migrations.ts';
 import type { Store } from '../../src/store/store.ts';
-import { query } from '../helpers/postgres.ts';
+import { migrateTo, run } from './older.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
 
@@ -232,37 +224,3 @@ describe.each(STORE_KINDS)('a database in $name from before the billing status',
     await again.close();
   });
 });
-
-/** As an older version does it. */
-async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
-  if (address.kind === 'sqlite') {
-    const lane = new SqliteQueue(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
-    await migrate(sqliteKysely(lane), SQLITE, migrations);
-    await lane.close();
-    return;
-  }
-  const pool = new PostgresPool(readAddress(address.url).server, {
-    connections: 1,
-    maxWaiting: 1,
-    connectMs: 10_000,
-    callMs: 10_000,
-    statementMs: 10_000,
-    lockMs: 9000,
-  });
-  await migrate(postgresKysely(pool), POSTGRES, migrations);
-  await pool.close();
-}
-
-/** As a hand in a shell does it. */
-async function run(address: StoreAddress, statements: readonly string[]): Promise<void> {
-  if (address.kind === 'postgres') {
-    for (const statement of statements) await query(address.url, statement);
-    return;
-  }
-  const database = new DatabaseSync(address.path);
-  try {
-    for (const statement of statements) database.exec(statement);
-  } finally {
-    database.close();
-  }
-}

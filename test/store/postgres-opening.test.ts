@@ -303,7 +303,11 @@ describe('a role without the privileges of the store', () => {
          schema_migrations to worker`,
     );
     await query(url, 'grant update, delete on free_key_grants to worker');
-    await query(url, 'grant update on usage_hours to worker');
+    await query(url, 'grant update, delete on usage_hours to worker');
+    await query(url, 'grant select, insert, update, delete on usage_days to worker');
+    await query(url, 'grant select, insert, update on usage_months, usage_closings to worker');
+    await query(url, 'grant select, update, delete on usage_backlog to worker');
+    await query(url, 'grant select, insert on key_lineages to worker');
     await query(url, 'grant select, insert, update on objects to worker');
     await query(url, 'grant delete on usage_batches to worker');
     await query(url, 'grant select, insert, update on orders, test_payments, fleet_tasks to worker');

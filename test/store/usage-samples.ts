@@ -17,6 +17,10 @@ export function row({ sums, ...key }: Partial<Omit<UsageRow, 'sums'>> & { sums?:
     prefix: '0123abcd',
     model: 'gpt',
     upstream: 'openai',
+    teamId: '',
+    tier: 'Lite',
+    target: 'gpt-1',
+    endpoint: 'chat',
     ...key,
     sums: { ...NOTHING, requests: 1, attempts: 1, ...sums },
   } satisfies UsageRow;

@@ -106,7 +106,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       await store.usage.addUsage(batch([row({ model: 'other', sums: { prompt: MAX, completion: MAX } })]));
       const [line] = await report();
       expect(line?.sums).toMatchObject({ requests: 3, prompt: MAX, completion: MAX });
-      expect(await store.usage.usageOf('holder-1', '2030-01-02')).toEqual({
+      expect(await store.usage.usageOf({ kind: 'holder', id: 'holder-1' }, '2030-01-02')).toEqual({
         requests_per_day: 3,
         tokens_per_day: MAX,
         tokens_per_month: MAX,
@@ -195,7 +195,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await store.usage.addUsage(
       batch([...hours.map((hour) => row({ hour, sums })), row({ hour: '2030-01-31T22', holderId: 'else' })]),
     );
-    const use = (day: string) => store.usage.usageOf('holder-1', day);
+    const use = (day: string) => store.usage.usageOf({ kind: 'holder', id: 'holder-1' }, day);
     expect(await use('2030-01-31')).toEqual({
       requests_per_day: 1,
       tokens_per_day: 15,
@@ -207,7 +207,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       tokens_per_day: 15,
       tokens_per_month: 15,
     });
-    expect(await store.usage.usageOf('nobody', '2030-01-31')).toEqual({
+    expect(await store.usage.usageOf({ kind: 'holder', id: 'nobody' }, '2030-01-31')).toEqual({
       requests_per_day: 0,
       tokens_per_day: 0,
       tokens_per_month: 0,
@@ -220,7 +220,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       store.usage.addUsage(batch([row()])),
       store.usage.forgetBatches('2030', 1),
       report(),
-      store.usage.usageOf('holder-1', '2030-01-01'),
+      store.usage.usageOf({ kind: 'holder', id: 'holder-1' }, '2030-01-01'),
     ];
     for (const outcome of await Promise.allSettled(calls)) {
       expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'store_unavailable' } });

@@ -164,7 +164,7 @@ describe('totals for limits', () => {
     for (const at of ['2030-01-31T23:59:59Z', '2030-02-01T00:00:00Z', '2030-02-01T00:00:01Z']) {
       outbox.record(record({ at: Date.parse(at) }));
     }
-    const totals = () => usage.totalsOf('holder-1');
+    const totals = () => usage.totalsOf({ kind: 'holder', id: 'holder-1' });
     expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
     await outbox.flush();
     expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
@@ -184,7 +184,7 @@ describe('totals for limits', () => {
       faulty.onRead = undefined;
       expect(await outbox.flush()).toBe(true);
     };
-    expect(await usage.totalsOf('holder-1')).toEqual({
+    expect(await usage.totalsOf({ kind: 'holder', id: 'holder-1' })).toEqual({
       requests_per_day: 1,
       tokens_per_day: 110,
       tokens_per_month: 110,
@@ -194,9 +194,9 @@ describe('totals for limits', () => {
   test('are the same before, during and after a write', async () => {
     for (let round = 1; round <= 20; round += 1) {
       outbox.record(record({ at: now }));
-      const reads = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
+      const reads = Array.from({ length: 5 }, () => usage.totalsOf({ kind: 'holder', id: 'holder-1' }));
       const flushed = outbox.flush();
-      const more = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
+      const more = Array.from({ length: 5 }, () => usage.totalsOf({ kind: 'holder', id: 'holder-1' }));
       for (const { requests_per_day } of await Promise.all([...reads, ...more]))
         expect(requests_per_day).toBe(round);
       expect(await flushed).toBe(true);

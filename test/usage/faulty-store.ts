@@ -1,7 +1,7 @@
 // A store that fails as it is told: before it did anything, or after it did, or so late that nobody waits any more.
 import { GatewayError } from '../../src/errors.ts';
 import type { UsageStore } from '../../src/store/store.ts';
-import type { UsageBatch, UsageLine, UsageQuery } from '../../src/store/usage-record.ts';
+import type { UsageBatch, UsageLine, UsageQuery, UsageScope } from '../../src/store/usage-record.ts';
 
 export const FAULTS = ['none', 'refuses', 'forgets to answer', 'commits and fails', 'is late'] as const;
 export type StoreFault = (typeof FAULTS)[number];
@@ -56,8 +56,12 @@ export class FaultyStore implements UsageStore {
     return this.#store.usageReport(query);
   }
 
-  async usageOf(holderId: string, day: string) {
-    const use = await this.#store.usageOf(holderId, day);
+  prefixesOf(lineage: string): Promise<readonly string[]> {
+    return this.#store.prefixesOf(lineage);
+  }
+
+  async usageOf(scope: UsageScope, day: string) {
+    const use = await this.#store.usageOf(scope, day);
     await this.onRead?.();
     return use;
   }

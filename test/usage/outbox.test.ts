@@ -2,6 +2,7 @@
 import {
   copyFileSync,
   existsSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -11,6 +12,7 @@ import {
 } from 'node:fs';
 import { open as openFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -18,6 +20,7 @@ import { writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import type { UsageOutbox } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { newHolder, newKey } from '../store/samples.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FaultyStore } from './faulty-store.ts';
 import {
@@ -34,6 +37,8 @@ import {
 } from './samples.ts';
 
 const cells = (): string[] => rowsOf(record()).map(writeRow);
+/** The column of a file that all versions read. */
+const earlierCells = (row: string): string => row.replace(/,\[[^[\]]*\]\]$/, ']');
 const line = (): string => cells().map(writeLine).join('');
 
 describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
@@ -92,7 +97,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect((statSync(join(directory, each)).mode & 0o777).toString(8)).toBe('600');
     await outbox.abandon();
     expect(await counted()).toBe(0);
-    expect(stored(join(directory, name)).map((row) => row.cells)).toEqual(cells());
+    expect(stored(join(directory, name)).map((row) => row.cells)).toEqual(cells().map(earlierCells));
   });
 
   test.each(['refuses', 'forgets to answer', 'commits and fails', 'is late'] as const)(
@@ -189,6 +194,36 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     outbox.record(record());
     expect(await outbox.flush()).toBe(true);
     expect(await counted()).toBe(2);
+  });
+
+  test('a file of a version without teams is counted for the team and the tier of the present', async () => {
+    const team = await store.organisation.addTeam(
+      { id: 'team-1', name: 'search', terms: {} },
+      { actor: null, reason: null, at: '2030-01-01T00:00:00.000Z' },
+      {},
+    );
+    expect(team.kind).toBe('done');
+    const holder = { ...newHolder('Pro'), id: 'holder-1', teamId: 'team-1' };
+    await store.addKey(newKey('0123abcd'), holder, null);
+    mkdirSync(directory, { recursive: true });
+    const file = new DatabaseSync(join(directory, '1.000000000000.outbox'));
+    file.exec(`
+      create table batches (number integer primary key, id text not null unique, at integer not null) strict;
+      create table usage_rows (
+        batch integer not null references batches on delete cascade, holder text not null, cells text not null) strict;`);
+    file.prepare('insert into batches values (1, ?, ?)').run('00000000000000aa', Date.now());
+    const insert = file.prepare('insert into usage_rows values (1, ?, ?)');
+    for (const row of [...cells(), ...cells()]) insert.run('holder-1', earlierCells(row));
+    file.close();
+    const { outbox } = await open();
+    expect(
+      (await outbox.withPending({ kind: 'holder', id: 'holder-1' }, async () => 0)).pending,
+    ).toMatchObject([{ teamId: '', tier: '', target: '', endpoint: '', sums: { requests: 2 } }]);
+    expect(await outbox.flush()).toBe(true);
+    expect(await store.usage.usageOf({ kind: 'team', id: 'team-1' }, '2030-01-02')).toMatchObject({
+      requests_per_day: 2,
+      tokens_per_month: 220,
+    });
   });
 
   describe('a file of the former format', () => {
@@ -363,7 +398,9 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     outbox.record(record());
     expect(await outbox.flush()).toBe(false);
     expect(stored(join(directory, next))).toHaveLength(1);
-    expect((await outbox.withPending('holder-1', async () => 0)).pending).toHaveLength(2);
+    expect(
+      (await outbox.withPending({ kind: 'holder', id: 'holder-1' }, async () => 0)).pending,
+    ).toHaveLength(2);
     faulty.rest = 'none';
     expect(await outbox.flush()).toBe(true);
     expect([await counted(), told.dropped]).toEqual([2, {}]);

@@ -3,10 +3,12 @@ import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
+import type { UsageScope } from '../../src/store/usage-record.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
 import { OutboxDisk } from '../../src/usage/outbox/outbox-disk.ts';
 import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { newKey } from '../store/samples.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FAULTS, FaultyStore } from './faulty-store.ts';
 import { AT, BY_HAND, open as openOutbox, QUICK, record } from './samples.ts';
@@ -49,7 +51,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   }
 
   const seen = async (usage: HolderUsage, holderId: string) => {
-    const { requests_per_day, tokens_per_month } = await usage.totalsOf(holderId);
+    const { requests_per_day, tokens_per_month } = await usage.totalsOf({ kind: 'holder', id: holderId });
     const { totals } = await usage.reportOf(holderId, 1);
     expect([totals.requests, totals.prompt + totals.completion]).toEqual([
       requests_per_day,
@@ -70,11 +72,44 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect([await seen(usage, holderId), await seen(usage, other), await seen(usage, newHolder())]).toEqual([
       59, 20, 0,
     ]);
-    const { pending } = await outbox.withPending(holderId, async () => 0);
+    const { pending } = await outbox.withPending({ kind: 'holder', id: holderId }, async () => 0);
     expect(new Set(pending.map(({ model }) => model)).size).toBe(59);
     faulty.rest = 'none';
     expect(await outbox.flush()).toBe(true);
     expect([await seen(usage, holderId), await seen(usage, other)]).toEqual([59, 20]);
+  });
+
+  test('totals of a team, a lineage of keys and a model include what is pending, and no more', async () => {
+    const { outbox, usage } = await open();
+    const [first, second] = [newKey(), newKey()];
+    const added = await store.addKey(first, { kind: 'new', id: newHolder(), tier: 'Lite' }, null);
+    if (added.kind !== 'added') throw new Error(added.kind);
+    const { holderId } = added.record;
+    await store.rotateKey(added.record, second);
+    const teamId = `team of ${holderId}`;
+    outbox.record(record({ holderId, prefix: first.prefix, teamId }));
+    expect(await outbox.flush()).toBe(true);
+    faulty.rest = 'refuses';
+    // In the file.
+    outbox.record(record({ holderId, prefix: second.prefix, teamId, model: 'a "model",[1]' }));
+    await outbox.flush();
+    // In memory: another key and another team.
+    outbox.record(record({ holderId, prefix: 'ffff0000', teamId: 'elsewhere' }));
+    outbox.record(record({ holderId: newHolder(), prefix: 'eeee0000', teamId }));
+    const requests = async (scope: UsageScope) => (await usage.totalsOf(scope)).requests_per_day;
+    const seen = async () => [
+      await requests({ kind: 'holder', id: holderId }),
+      await requests({ kind: 'team', id: teamId }),
+      await requests({ kind: 'key', lineage: first.prefix }),
+      await requests({ kind: 'model', holderId, model: 'a "model",[1]' }),
+      await requests({ kind: 'model', holderId, model: 'gpt' }),
+    ];
+    expect(await seen()).toEqual([3, 3, 2, 1, 2]);
+    faulty.rest = 'none';
+    await until(() => outbox.flush(), 'the store to take it');
+    expect(await seen()).toEqual([3, 3, 2, 1, 2]);
+    // Not the successor's own: the scope is the first key of the lineage.
+    expect(await requests({ kind: 'key', lineage: second.prefix })).toBe(1);
   });
 
   test.each(FAULTS)(
@@ -109,7 +144,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       // Somebody who has a copy of the file, or the server that finishes what it was asked before.
       if (reads === 1) await store.usage.addUsage(batch);
     };
-    expect((await usage.totalsOf(holderId)).requests_per_day).toBe(1);
+    expect((await usage.totalsOf({ kind: 'holder', id: holderId })).requests_per_day).toBe(1);
     expect(reads).toBe(2);
   });
 
@@ -140,7 +175,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     let recorded = 60;
     await until(async () => {
       const before = recorded;
-      const found = (await usage.totalsOf(holderId)).requests_per_day;
+      const found = (await usage.totalsOf({ kind: 'holder', id: holderId })).requests_per_day;
       expect(found).toBe(before);
       if (recorded < 90) {
         outbox.record(record({ holderId, model: `n${recorded}` }));
@@ -170,7 +205,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const draining = outbox.flush();
     await until(() => adding.mock.calls.length > 0, 'the first batch');
     for (let report = 0; report < 3; report += 1)
-      expect((await usage.totalsOf(holderId)).requests_per_day).toBe(150);
+      expect((await usage.totalsOf({ kind: 'holder', id: holderId })).requests_per_day).toBe(150);
     expect(await draining).toBe(true);
   });
 
@@ -194,7 +229,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     go();
     expect(await during).toBe(1);
     await until(
-      async () => (await outbox.withPending(holderId, async () => 0)).pending.length === 1,
+      async () =>
+        (await outbox.withPending({ kind: 'holder', id: holderId }, async () => 0)).pending.length === 1,
       'the row',
     );
     calls.mockRestore();
@@ -205,10 +241,15 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const holderId = newHolder();
     outbox.record(record({ holderId }));
     faulty.onRead = () => new Promise(() => {});
-    await expect(usage.totalsOf(holderId)).rejects.toMatchObject({ code: 'store_unavailable' });
+    await expect(usage.totalsOf({ kind: 'holder', id: holderId })).rejects.toMatchObject({
+      code: 'store_unavailable',
+    });
     faulty.onRead = undefined;
     await until(() => outbox.flush(), 'the store to take it');
-    await until(async () => (await usage.totalsOf(holderId)).requests_per_day === 1, 'the report');
+    await until(
+      async () => (await usage.totalsOf({ kind: 'holder', id: holderId })).requests_per_day === 1,
+      'the report',
+    );
   });
 
   test('a report equals a simple count after any faults, kills and take-overs', async () => {

@@ -81,7 +81,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       if (each.kind === 'record') {
         const { model, upstream, prompt, hasEarlier } = each;
         const usage = { prompt, completion: 0, cached: 0, reasoning: 0 };
-        const extra = hasEarlier ? [{ upstream: 'earlier', usage }] : [];
+        const extra = hasEarlier ? [{ upstream: 'earlier', target: 'gpt-2', usage }] : [];
         outbox.record(record({ holderId, model, upstream, usage, extra }));
         fresh[each.which]?.push(() => {
           expected.add(`${model} ${upstream}`, 1, prompt);

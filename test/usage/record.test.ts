@@ -16,6 +16,10 @@ describe('a record', () => {
         prefix: '0123abcd',
         model: 'gpt',
         upstream: 'openai',
+        teamId: '',
+        tier: 'Lite',
+        target: 'gpt-1',
+        endpoint: 'chat',
         sums: {
           requests: 1,
           failed: 0,
@@ -37,7 +41,9 @@ describe('a record', () => {
 
   test('counts tokens of an earlier attempt for its upstream, and the request once', () => {
     const usage = { prompt: 5, completion: 2, cached: 0, reasoning: 0 };
-    const rows = rowsOf(record({ attempts: 2, extra: [{ upstream: 'azure', usage, costNanos: 3 }] }));
+    const rows = rowsOf(
+      record({ attempts: 2, extra: [{ upstream: 'azure', target: 'gpt-2', usage, costNanos: 3 }] }),
+    );
     expect(
       rows.map(({ upstream, sums }) => [upstream, sums.requests, sums.attempts, sums.prompt, sums.cost]),
     ).toEqual([

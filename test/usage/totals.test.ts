@@ -11,6 +11,10 @@ const row = (of: UsageSums, upstream = 'up'): UsageRow => ({
   prefix: '01234567',
   model: 'model',
   upstream,
+  teamId: '',
+  tier: 'Lite',
+  target: 'gpt-1',
+  endpoint: 'chat',
   sums: of,
 });
 

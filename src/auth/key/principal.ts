@@ -5,6 +5,8 @@ import type { BillingStatus, KeyRecord, Prefix } from '../../store/key-record.ts
 
 export interface Principal {
   readonly prefix: Prefix;
+  /** As in `KeySummary`: what belongs to a key survives its rotation. */
+  readonly lineage: Prefix;
   /** Limits, quota and usage belong to the holder, so they survive a rotation. */
   readonly holderId: string;
   readonly tier: Tier;
@@ -25,6 +27,7 @@ export interface Principal {
 export type CheckableKey = Pick<
   KeyRecord,
   | 'prefix'
+  | 'lineage'
   | 'holderId'
   | 'tier'
   | 'standing'
@@ -39,7 +42,8 @@ export type CheckableKey = Pick<
 >;
 
 export function principalOf(record: CheckableKey): Principal {
-  const { prefix, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAt } = record;
+  const { prefix, lineage, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAt } =
+    record;
   const expiresAtMs = expiresAt === null ? undefined : Date.parse(expiresAt);
-  return { prefix, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAtMs };
+  return { prefix, lineage, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAtMs };
 }

@@ -72,6 +72,8 @@ const Payload = z.strictObject({
   holder_terms: z.string().optional(),
   terms: z.string().optional(),
   expires_at: z.string().optional(),
+  /** Only of rotated keys. A record of an earlier version lacks it: until it ends, the key counts as the first of its lineage. */
+  lineage: z.string().optional(),
 });
 
 export type Tombstone = typeof ENDED | typeof CHANGED;
@@ -241,7 +243,7 @@ async function ignoreErrors(work: Promise<unknown>): Promise<void> {
 }
 
 function encode(record: CheckableKey): string {
-  const { prefix, holderId, tier, standing, version, argon2, hmac, teamId, expiresAt } = record;
+  const { prefix, lineage, holderId, tier, standing, version, argon2, hmac, teamId, expiresAt } = record;
   const [terms, holderTerms] = [writeTerms(record.terms), writeTerms(record.holderTerms)];
   const payload: z.input<typeof Payload> = {
     prefix,
@@ -255,6 +257,7 @@ function encode(record: CheckableKey): string {
     ...(holderTerms !== '{}' && { holder_terms: holderTerms }),
     ...(terms !== '{}' && { terms }),
     ...(expiresAt !== null && { expires_at: expiresAt }),
+    ...(lineage !== prefix && { lineage }),
   };
   return JSON.stringify(payload);
 }
@@ -262,11 +265,14 @@ function encode(record: CheckableKey): string {
 function decode(text: string): CheckableKey | undefined {
   const payload = parseUntrusted(Payload, text);
   if (payload === undefined || !isPrefix(payload.prefix)) return undefined;
+  const { lineage = payload.prefix } = payload;
+  if (!isPrefix(lineage)) return undefined;
   const { prefix, holder, tier, standing, version, argon2, hmac, team = null, expires_at = null } = payload;
   const [terms, holderTerms] = [payload.terms, payload.holder_terms].map(termsOf);
   if (terms === undefined || holderTerms === undefined) return undefined;
   return {
     prefix,
+    lineage,
     holderId: holder,
     tier,
     standing,

@@ -364,7 +364,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
       this.#call?.resume();
     } else this.#call?.abort();
-    const { upstream, price } = this.#target;
+    const { upstream, model: target, price } = this.#target;
     const outcome = resultCodeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
     const { usage, frames: outputs } = this.#output;
@@ -375,6 +375,7 @@ export class Attempt implements Sink, Source, Contender {
     }
     meter.add({
       upstream: upstream.name,
+      target,
       provider: upstream.provider,
       price,
       usage,
@@ -391,9 +392,8 @@ export class Attempt implements Sink, Source, Contender {
       if (this.#race === undefined) exchange.access.outcome = outcome;
       else this.sign();
     }
-    if (result.kind === 'answered' && outcome !== 'ok') {
+    if (result.kind === 'answered' && outcome !== 'ok')
       metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
-    }
     this.#race?.leave(this);
     settle(result.kind === 'failed' ? failed(withoutCredential(result.failure, upstream)) : result);
   }

@@ -86,6 +86,8 @@ export function resultCodeOf(result: AttemptEnd): ResultCode | 'superseded' {
 export interface AttemptUse {
   /** Name of the upstream. */
   readonly upstream: string;
+  /** Its name of the model. */
+  readonly target: string;
   /** Provider of its API. */
   readonly provider: string;
   /** Of the target's tokens; undefined without one. */

@@ -58,7 +58,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     events: metrics.outbox,
   });
   const usage = new HolderUsage(outbox, store);
-  const initialTotals = new InitialTotals({ read: (holder) => usage.totalsOf(holder), metrics });
+  const initialTotals = new InitialTotals({ read: (id) => usage.totalsOf({ kind: 'holder', id }), metrics });
   const local = new MemoryLimiter({ initialTotals, metrics });
   const shared =
     redis === undefined

@@ -38,6 +38,7 @@ export class RunningReservation {
   readonly #request: RunningRequest;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
+  #target = '';
   #price: TokenPrice | undefined;
   #attempts = 0;
   #isOpen = false;
@@ -72,11 +73,13 @@ export class RunningReservation {
 
   /**
    * The session is requested from this upstream: from now on it counts as a request, however it ends.
+   * @param target its name of the model
    * @param price of tokens there; undefined without one
    * @returns the number of upstreams asked so far
    */
-  asked(upstream: string, price?: TokenPrice): number {
+  asked(upstream: string, target: string, price?: TokenPrice): number {
     this.#upstream = upstream;
+    this.#target = target;
     this.#price = price;
     this.#attempts += 1;
     return this.#attempts;
@@ -157,9 +160,12 @@ export class RunningReservation {
       holderId: principal.holderId,
       prefix: principal.prefix,
       tier: principal.tier,
+      teamId: principal.teamId,
+      endpoint: exchange.endpoint ?? 'passthrough',
       // With patterns, clients invent names: only names that an upstream accepted become rows.
       model: this.#isOpen ? (exchange.model ?? route.entry) : route.entry,
       upstream: this.#upstream ?? '',
+      target: this.#target,
       attempts: this.#attempts,
       outcome: stopReason?.code ?? error?.code ?? this.#outcome ?? 'ok',
       isEstimated: false,

@@ -7,6 +7,7 @@ import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
 interface MeterReading {
   /** Of the relevant attempt: the one that answered the client, or else the last. */
   readonly upstream: string;
+  readonly target: string;
   readonly provider: string;
   readonly price: TokenPrice | undefined;
   /** Started attempts, including those that were never sent. */
@@ -19,6 +20,7 @@ interface MeterReading {
   /** Usage of the other attempts. */
   readonly extra: readonly {
     readonly upstream: string;
+    readonly target: string;
     readonly provider: string;
     readonly price: TokenPrice | undefined;
     readonly tokens: Tokens;
@@ -55,13 +57,13 @@ export class UsageMeter {
   read(): MeterReading | undefined {
     const last = this.#uses.findLast(({ outcome }) => outcome !== 'superseded') ?? this.#uses.at(-1);
     if (last === undefined) return undefined;
-    const extra = this.#uses.flatMap(({ upstream, provider, price, usage }, index) =>
+    const extra = this.#uses.flatMap(({ upstream, target, provider, price, usage }, index) =>
       usage === null || this.#uses[index] === last
         ? []
-        : [{ upstream, provider, price, tokens: tokensOf(usage) }],
+        : [{ upstream, target, provider, price, tokens: tokensOf(usage) }],
     );
-    const { upstream, provider, price } = last;
-    return { upstream, provider, price, attempts: this.#attempts, ...this.#count(last), extra };
+    const { upstream, target, provider, price } = last;
+    return { upstream, target, provider, price, attempts: this.#attempts, ...this.#count(last), extra };
   }
 
   /** Reported usage counts, plus an estimate of the output after the last report. */

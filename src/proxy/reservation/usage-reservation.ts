@@ -68,7 +68,7 @@ export class UsageReservation {
       this.#lease.settle(0);
       return;
     }
-    const { tokens, isEstimated, isReported, upstream, provider, price, attempts, extra } = reading;
+    const { tokens, isEstimated, isReported, upstream, target, provider, price, attempts, extra } = reading;
     this.#lease.settle(tokens.prompt + tokens.completion);
     const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
@@ -93,9 +93,12 @@ export class UsageReservation {
       holderId: principal.holderId,
       prefix: principal.prefix,
       tier: principal.tier,
+      teamId: principal.teamId,
+      endpoint,
       // With patterns, clients invent names: only names that an upstream accepted become rows.
       model: outcome === 'ok' ? (exchange.model ?? route.entry) : route.entry,
       upstream,
+      target,
       attempts,
       outcome,
       usage: tokens,
@@ -105,6 +108,7 @@ export class UsageReservation {
       costNanos: price && costOf(price, tokens),
       extra: extra.map((attempt) => ({
         upstream: attempt.upstream,
+        target: attempt.target,
         usage: attempt.tokens,
         costNanos: attempt.price && costOf(attempt.price, attempt.tokens),
       })),

@@ -1,6 +1,7 @@
 // What the schema has of its own in PostgreSQL: types, checks and triggers. Released migrations are immutable.
 import { sql } from 'kysely';
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { rollUpStatements } from '../schema/schema-usage.ts';
 
 /** Key of an advisory lock in the database. It is random, because programs that share it must not use the same. */
 const MIGRATION_LOCK = 6_105_893_427_155_234n;
@@ -84,6 +85,26 @@ const OWN_STATEMENTS = {
      end $guard$`,
     `create trigger orders_guard before update or delete on orders
      for each row execute function guard_orders()`,
+  ],
+  9: [
+    `create function roll_up_usage() returns trigger language plpgsql as $roll$
+     begin
+       ${rollUpStatements("to_char(now() at time zone 'utc', 'YYYY-MM-DD')", (name) => `coalesce(old.${name}, 0)`).join('; ')};
+       return null;
+     end $roll$`,
+    `create trigger usage_hours_added after insert on usage_hours
+     for each row when (new.rolled_up = 0) execute function roll_up_usage()`,
+    `create trigger usage_hours_raised after update on usage_hours
+     for each row when (new.rolled_up = old.rolled_up) execute function roll_up_usage()`,
+    `create function record_key_lineage() returns trigger language plpgsql as $lineage$
+     begin
+       insert into key_lineages (prefix, first) values (
+         new.prefix, coalesce((select first from key_lineages where prefix = new.replaces), new.replaces)
+       );
+       return null;
+     end $lineage$`,
+    `create trigger keys_lineage after insert on keys
+     for each row when (new.replaces is not null) execute function record_key_lineage()`,
   ],
 } as const;
 

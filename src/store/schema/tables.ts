@@ -54,7 +54,21 @@ export interface Tables {
     actor: Generated<string | null>;
   };
   free_key_grants: Columns<Omit<FreeGrant, 'perDay'>> & { count: number };
-  usage_hours: Columns<UsageKey> & UsageSums;
+  key_lineages: { prefix: Prefix; first: Prefix };
+  usage_hours: Columns<Pick<UsageKey, 'hour' | 'holderId' | 'prefix' | 'model' | 'upstream'>> & UsageSums;
+  usage_days: Columns<Omit<UsageKey, 'hour'>> & UsageSums & { day: string };
+  usage_months: Columns<Omit<UsageKey, 'hour'>> & UsageSums & { month: string };
+  /** Days with usage that is in `usage_hours` alone, and up to which holder it is added. */
+  usage_backlog: { day: string; after_holder: string };
+  usage_closings: {
+    month: string;
+    closed_at: string | null;
+    digest: string | null;
+    late_requests: Generated<number>;
+    late_cost: Generated<number>;
+    /** JSON of `MonthEvent[]`. */
+    events: Generated<string>;
+  };
   usage_batches: Columns<Omit<UsageBatch, 'rows'>>;
   orders: Columns<Order>;
   billing_events: Columns<BillingEvent> & { order_id: string | null };

@@ -173,7 +173,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
           .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))
           .where('id', '=', id);
         await defer(trx, replacing);
-        return { kind: 'claimed', record: newRecord(key, holder, null), replaced: keyPrefix };
+        return { kind: 'claimed', record: newRecord(key, holder), replaced: keyPrefix };
       });
     },
 

@@ -1,11 +1,15 @@
 // Reads and writes of keys and their events within the transactions of sql-store.ts, sql-holders.ts and sql-billing.ts. Writes
 // here are deferred (deferred-statements.ts).
-import type { Kysely, Transaction } from 'kysely';
+import { type Kysely, sql, type Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import { NO_TERMS, readTerms, writeTerms } from '../../config/terms.ts';
 import type { Authorship, ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
+
+/** As in `KeySummary`. Only keys that replaced one have a row in the table. */
+export const LINEAGE = sql<Prefix>`coalesce(
+  (select first from key_lineages where key_lineages.prefix = keys.prefix), keys.prefix)`;
 
 /** The columns of a key without its hashes. */
 export const SUMMARY = [
@@ -25,6 +29,7 @@ export const SUMMARY = [
   'keys.expires_at as expiresAt',
   'keys.terms as terms',
   'successors.prefix as replacedBy',
+  LINEAGE.as('lineage'),
 ] as const;
 
 const RECORD = [...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'] as const;
@@ -81,10 +86,15 @@ export function newHolder(
 }
 
 /** The record of a key that is being stored, without a read. */
-export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | null): KeyRecord {
+export function newRecord(
+  key: NewKey,
+  holder: HolderFacts,
+  rotated?: Pick<KeyRecord, 'prefix' | 'lineage'>,
+): KeyRecord {
   const { id: holderId, tier, standing, name: holderName, teamId, terms: holderTerms } = holder;
   const { prefix, argon2, hmac, createdAt, name = null, expiresAt = null, terms = NO_TERMS } = key;
-  const state = { state: 'active', version: 1, endedAt: null, replaces, replacedBy: null } as const;
+  const { prefix: replaces = null, lineage = prefix } = rotated ?? {};
+  const state = { state: 'active', version: 1, endedAt: null, replaces, replacedBy: null, lineage } as const;
   const owner = { holderId, tier, standing, holderName, teamId, holderTerms };
   return { prefix, argon2, hmac: bytes(hmac), createdAt, name, expiresAt, terms, ...owner, ...state };
 }

@@ -104,7 +104,7 @@ export async function claimFirst(
     .set((eb) => ({ ...claimed, claimed_at: at, updated_at: at, version: eb('version', '+', 1) }))
     .where('id', '=', id);
   await defer(trx, claiming);
-  return { kind: 'claimed', record: newRecord(key, holder, null), replaced: null };
+  return { kind: 'claimed', record: newRecord(key, holder), replaced: null };
 }
 
 /** The statement that records an event. It returns no row when the event is known. */

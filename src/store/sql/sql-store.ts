@@ -19,7 +19,7 @@ import {
   lockHolder,
   readHolder,
 } from './sql-holders.ts';
-import { countGrant, insertEvent, insertKey, newHolder, newRecord, recordOf } from './sql-keys.ts';
+import { countGrant, insertEvent, insertKey, LINEAGE, newHolder, newRecord, recordOf } from './sql-keys.ts';
 import { sqlObjects } from './sql-objects.ts';
 import { sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
@@ -66,7 +66,7 @@ export function sqlStore(database: SqlOptions): Store {
         await lockChangeFeed(trx);
         await insertKey(trx, key, owner.id, null);
         await insertEvent(trx, key.prefix, 'issued', 1, { at: key.createdAt, reason, actor });
-        return { kind: 'added', record: newRecord(key, owner, null) };
+        return { kind: 'added', record: newRecord(key, owner) };
       });
     },
 
@@ -91,7 +91,7 @@ export function sqlStore(database: SqlOptions): Store {
               exists(selectFrom('keys as later').select('later.id').where('later.replaces', '=', old.prefix)),
             ),
           )
-          .returning(['version', 'expires_at as expiresAt'])
+          .returning(['version', 'expires_at as expiresAt', LINEAGE.as('lineage')])
           .executeTakeFirst();
         const holder = locked[0] && holderFrom(locked[0]);
         if (holder === undefined || ended === undefined) return { kind: 'not_active' };
@@ -103,7 +103,7 @@ export function sqlStore(database: SqlOptions): Store {
           reason: keepUntil === undefined ? null : `rotated, valid until ${ended.expiresAt}`,
         });
         await insertEvent(trx, successor.prefix, 'issued', 1, { ...by, reason: 'rotation' });
-        const record = newRecord(successor, holder, old.prefix);
+        const record = newRecord(successor, holder, { prefix: old.prefix, lineage: ended.lineage });
         return {
           kind: 'rotated',
           record,

@@ -1,35 +1,30 @@
 // The queries for usage: batches that count once, and reports. usage/ makes the batches and handles failed writes.
-import { type RawBuilder, sql } from 'kysely';
+import { type RawBuilder, sql, type Transaction } from 'kysely';
 import { eachTotal, TOTAL_LIMITS } from '../../config/limit-table.ts';
 import type { Tables } from '../schema/tables.ts';
 import type { UsageStore } from '../store.ts';
 import {
+  addSums,
   USAGE_SUMS,
   type UsageDimension,
   type UsageRow,
+  type UsageScope,
   type UsageSums,
   usageSums,
-  windowPrefix,
 } from '../usage-record.ts';
 import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
 
 /** JavaScript numbers are inexact beyond it, so sums are capped. */
 const MAX = sql.lit(Number.MAX_SAFE_INTEGER);
 
-const KEY = ['holder_id', 'hour', 'prefix', 'model', 'upstream'] as const;
-const KEY_LIST = sql.join(KEY.map((name) => sql.ref(name)));
-const SUM_LIST = sql.join(USAGE_SUMS.map((name) => sql.ref(name)));
-/** One parameter holds all rows, so the statement is the same for any number of them. */
-const VALUES = sql.join([
-  ...KEY.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as text)`),
-  ...USAGE_SUMS.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as bigint)`),
-]);
-const ADDED = sql.join(
-  USAGE_SUMS.map((name) => {
-    const [column, old, more] = [sql.ref(name), sql.ref(`usage_hours.${name}`), sql.ref(`excluded.${name}`)];
-    return sql`${column} = case when ${old} > ${MAX} - ${more} then ${MAX} else ${old} + ${more} end`;
-  }),
-);
+/** The tables with sums: their time, and what else identifies a row. */
+const HOURS = ['holder_id', 'hour', 'prefix', 'model', 'upstream'] as const;
+const COLUMNS = ['holder_id', 'prefix', 'model', 'upstream', 'team_id', 'tier', 'target', 'endpoint'];
+
+const INTO_HOURS = additionTo('usage_hours', HOURS, true);
+const INTO_DAYS = additionTo('usage_days', ['day', ...COLUMNS]);
+const INTO_MONTHS = additionTo('usage_months', ['month', ...COLUMNS]);
+
 const TOTALS = sql.join(USAGE_SUMS.map((name) => sql`${total(sql.ref(`h.${name}`))} as ${sql.ref(name)}`));
 
 const DIMENSIONS: Readonly<Record<UsageDimension, RawBuilder<unknown>>> = {
@@ -57,11 +52,9 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
           .returning('id')
           .executeTakeFirst();
         if (marked === undefined) return 'known';
-        if (batch.rows.length === 0) return 'written';
-        // A fixed order prevents a deadlock of two batches that share rows.
-        const elements = elementsOf(JSON.stringify(batch.rows.map(columnsOf).sort(byKey)));
-        await sql`insert into usage_hours (${KEY_LIST}, ${SUM_LIST}) select ${VALUES} from ${elements} where true
-        on conflict (${KEY_LIST}) do update set ${ADDED}`.execute(trx);
+        const rows = (await withOwners(trx, batch.rows)).map(columnsOf);
+        for (const into of rows.length === 0 ? [] : [INTO_HOURS, INTO_DAYS, INTO_MONTHS])
+          await into(trx, rows, elementsOf);
         return 'written';
       });
     },
@@ -100,35 +93,118 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       }));
     },
 
-    async usageOf(holderId, day) {
-      const month = day.slice(0, 7);
-      const totals = TOTAL_LIMITS.map((limit) => {
-        const prefix = windowPrefix(limit, day);
-        const amount = limit.counts === 'tokens' ? sql`h.prompt + h.completion` : sql`h.requests`;
-        const counted = sql`case when substr(h.hour, 1, ${sql.lit(prefix.length)}) = ${prefix} then ${amount} else 0 end`;
-        return sql`${total(counted)} as ${sql.ref(limit.name)}`;
+    async usageOf(scope, day) {
+      const totals = TOTAL_LIMITS.map(({ name, window, counts }) => {
+        const counted = sql`case when ${sql.ref(`u.in_${window}`)} = 1 then ${AMOUNTS[counts]} else 0 end`;
+        return sql`${total(counted)} as ${sql.ref(name)}`;
       });
       const { rows } = await sql<Record<string, unknown>>`
-      select ${sql.join(totals)} from usage_hours as h
-      where h.holder_id = ${holderId} and h.hour >= ${month} and substr(h.hour, 1, 7) = ${month}`.execute(
-        reader,
-      );
+      select ${sql.join(totals)} from (${periodsOf(scope, day)}) as u`.execute(reader);
       return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
     },
+
+    async prefixesOf(lineage) {
+      const { rows } = await sql<{ prefix: string }>`${prefixes(lineage)}`.execute(reader);
+      return rows.map(({ prefix }) => prefix);
+    },
+  };
+}
+
+const AMOUNTS = { requests: sql`u.requests`, tokens: sql`u.prompt + u.completion`, cost: sql`u.cost` };
+const COUNTED = sql`requests, prompt, completion, cost`;
+
+/**
+ * Usage of a day and its month, each row with whether it counts for the day and for the month. Hours have all usage, days and months
+ * that from before the migration only when `rollUp` is done, but a team has many holders.
+ */
+function periodsOf(scope: UsageScope, day: string): RawBuilder<unknown> {
+  const month = day.slice(0, 7);
+  if (scope.kind === 'team')
+    return sql`select 1 as in_day, 0 as in_month, ${COUNTED} from usage_days where team_id = ${scope.id} and day = ${day}
+      union all
+      select 0, 1, ${COUNTED} from usage_months where team_id = ${scope.id} and month = ${month}`;
+  const whose =
+    scope.kind === 'holder'
+      ? sql`holder_id = ${scope.id}`
+      : scope.kind === 'model'
+        ? sql`holder_id = ${scope.holderId} and model = ${scope.model}`
+        : sql`holder_id = (select holder_id from keys where prefix = ${scope.lineage})
+          and prefix in (${prefixes(scope.lineage)})`;
+  return sql`select case when substr(hour, 1, 10) = ${day} then 1 else 0 end as in_day, 1 as in_month, ${COUNTED}
+    from usage_hours where ${whose} and hour >= ${month} and substr(hour, 1, 7) = ${month}`;
+}
+
+function prefixes(lineage: string): RawBuilder<unknown> {
+  return sql`select prefix from keys where prefix = ${lineage}
+    union select prefix from key_lineages where first = ${lineage}`;
+}
+
+/** Where an earlier version wrote a row, the holder has the tier and the team of the present. */
+async function withOwners(trx: Transaction<Tables>, rows: readonly UsageRow[]): Promise<readonly UsageRow[]> {
+  const ids = [...new Set(rows.flatMap(({ tier, holderId }) => (tier === '' ? [holderId] : [])))];
+  if (ids.length === 0) return rows;
+  const query = trx.selectFrom('holders').select(['id', 'tier', 'team_id']).where('id', 'in', ids);
+  const owners = new Map((await query.execute()).map((owner) => [owner.id, owner]));
+  return rows.map((row) => {
+    const owner = row.tier === '' ? owners.get(row.holderId) : undefined;
+    return owner === undefined ? row : { ...row, tier: owner.tier, teamId: owner.team_id ?? '' };
+  });
+}
+
+/** A row for each of the three tables. */
+interface UsageColumns {
+  readonly key: Readonly<Record<string, string>>;
+  readonly sums: UsageSums;
+}
+
+function columnsOf({ holderId, teamId, sums, hour, ...row }: UsageRow): UsageColumns {
+  const times = { hour, day: hour.slice(0, 10), month: hour.slice(0, 7) };
+  return { key: { ...row, ...times, holder_id: holderId, team_id: teamId }, sums };
+}
+
+/** The statement that adds rows to a table. One parameter holds all rows, so it is the same for any number of them. */
+function additionTo(table: string, key: readonly string[], rolledUp = false) {
+  const names = sql.join(key.map((name) => sql.ref(name)));
+  const sums = sql.join(USAGE_SUMS.map((name) => sql.ref(name)));
+  const values = sql.join([
+    ...key.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as text)`),
+    ...USAGE_SUMS.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as bigint)`),
+  ]);
+  const raised = sql.join(
+    USAGE_SUMS.map((name) => {
+      const [column, old, more] = [sql.ref(name), sql.ref(`${table}.${name}`), sql.ref(`excluded.${name}`)];
+      return sql`${column} = case when ${old} > ${MAX} - ${more} then ${MAX} else ${old} + ${more} end`;
+    }),
+  );
+  const marked = sql.raw(rolledUp ? ', rolled_up' : '');
+  const mark = sql.raw(rolledUp ? ', 1' : '');
+  const raisedMark = sql.raw(rolledUp ? `, rolled_up = ${table}.rolled_up + 1` : '');
+  return async (
+    trx: Transaction<Tables>,
+    rows: readonly UsageColumns[],
+    elementsOf: SqlDatabase['elementsOf'],
+  ): Promise<void> => {
+    // A statement may raise a row once.
+    const totals = new Map<
+      string,
+      Record<string, string> & { -readonly [Name in keyof UsageSums]: number }
+    >();
+    for (const row of rows) {
+      const name = key.map((column) => row.key[column]).join('\n');
+      const known = totals.get(name);
+      if (known === undefined) totals.set(name, Object.assign({ ...row.key }, row.sums));
+      else addSums(known, row.sums);
+    }
+    // A fixed order prevents a deadlock of two batches that share rows.
+    const sorted = [...totals].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row);
+    await sql`insert into ${sql.table(table)} (${names}, ${sums}${marked})
+      select ${values}${mark} from ${elementsOf(JSON.stringify(sorted))} where true
+      on conflict (${names}) do update set ${raised}${raisedMark}`.execute(trx);
   };
 }
 
 function total(of: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`cast(case when sum(${of}) > ${MAX} then ${MAX} else coalesce(sum(${of}), 0) end as bigint)`;
-}
-
-function columnsOf({ holderId, hour, prefix, model, upstream, sums }: UsageRow): Tables['usage_hours'] {
-  return { holder_id: holderId, hour, prefix, model, upstream, ...sums };
-}
-
-function byKey(a: Tables['usage_hours'], b: Tables['usage_hours']): number {
-  for (const name of KEY) if (a[name] !== b[name]) return a[name] < b[name] ? -1 : 1;
-  return 0;
 }
 
 function sumsOf(row: Readonly<Record<string, unknown>>): UsageSums {

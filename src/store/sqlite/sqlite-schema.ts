@@ -1,5 +1,6 @@
 // What the schema has of its own in SQLite: types, checks and triggers. Released migrations are immutable.
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { rollUpStatements } from '../schema/schema-usage.ts';
 
 const EVENT_GUARDS = [
   `create trigger key_events_stay before update on key_events
@@ -10,6 +11,9 @@ const EVENT_GUARDS = [
      when exists (select 1 from key_events where id = new.id)
      begin select raise(abort, 'key events never change'); end`,
 ];
+
+const rollUps = (old: (name: string) => string) =>
+  rollUpStatements("strftime('%Y-%m-%d', 'now')", old).join('; ');
 
 /**
  * Statements of single migrations after the common ones, by id. The triggers are a last line of defence: neither a bug nor a
@@ -77,6 +81,16 @@ const OWN_STATEMENTS = {
     `create trigger orders_paid_stay before delete on orders
      when old.state <> 'void' or old.paid_at is not null
      begin select raise(abort, 'only an order that was never paid is forgotten'); end`,
+  ],
+  9: [
+    `create trigger usage_hours_added after insert on usage_hours when new.rolled_up = 0
+     begin ${rollUps(() => '0')}; end`,
+    `create trigger usage_hours_raised after update on usage_hours when new.rolled_up = old.rolled_up
+     begin ${rollUps((name) => `old.${name}`)}; end`,
+    `create trigger keys_lineage after insert on keys when new.replaces is not null
+     begin insert into key_lineages (prefix, first) values (
+       new.prefix, coalesce((select first from key_lineages where prefix = new.replaces), new.replaces)
+     ); end`,
   ],
 } as const;
 

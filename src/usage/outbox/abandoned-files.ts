@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync, renameSync, statSync, unlinkSync
 import { basename, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { isDamaged, isLocked, type OutboxFile, openLocked, removeFile } from './outbox-file.ts';
-import { readLine, readRow } from './outbox-row.ts';
+import { joinRow, readLine, readRow } from './outbox-row.ts';
 
 /** A file of the former format, or one that was set aside and renamed by hand: HOST.PID.TOKEN.BATCH.jsonl. */
 const LINES = /^([0-9a-f]{12})\.\d{1,10}\.[0-9a-f]{12}\.([0-9a-f]{16})\.jsonl$/;
@@ -127,17 +127,16 @@ class Mover {
 }
 
 function cellsOf(source: DatabaseSync, batch: number): readonly string[] {
-  const rows = source.prepare('select cells from usage_rows where batch = ?').all(batch);
-  return rows.map(({ cells }) => String(cells));
+  return source.prepare('select * from usage_rows where batch = ?').all(batch).map(joinRow);
 }
 
 /** Like `cellsOf`, but row by row: the index still has the rows of an unreadable page, and those behind it. */
 function readableCellsOf(source: DatabaseSync, batch: number): readonly string[] {
   const rowIds = source.prepare('select rowid from usage_rows where batch = ?').all(batch);
-  const row = source.prepare('select cells from usage_rows where rowid = ?');
+  const row = source.prepare('select * from usage_rows where rowid = ?');
   return rowIds.flatMap(({ rowid }) => {
     try {
-      return [String(row.get(Number(rowid))?.['cells'])];
+      return [joinRow(row.get(Number(rowid)) ?? {})];
     } catch (error) {
       if (isDamaged(error)) return [];
       throw error;

@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
-import { HOLDER_CELL, readRow, writeLine } from './outbox-row.ts';
+import { joinRow, type PendingFilter, readRow, writeLine } from './outbox-row.ts';
 
 const SETUP = `
   pragma locking_mode = exclusive;
@@ -18,13 +18,22 @@ const SETUP = `
   begin immediate;
   create table if not exists batches (number integer primary key, id text not null unique, at integer not null) strict;
   create table if not exists usage_rows (
-    batch integer not null references batches on delete cascade, holder text not null, cells text not null) strict;
+    batch integer not null references batches on delete cascade, holder text not null, cells text not null,
+    context text) strict;
   create index if not exists usage_rows_by_batch on usage_rows (batch);
   create index if not exists usage_rows_by_holder on usage_rows (holder);
   commit;`;
 const INSERT_BATCH =
   'insert into batches (id, at) values (?, ?) on conflict (id) do update set id = id returning number';
-const INSERT_ROW = `insert into usage_rows (batch, holder, cells) values (?, ?2 ->> ${HOLDER_CELL}, ?2)`;
+/** Versions that do not know the column \`context\` read the others. */
+const INSERT_ROW = `insert into usage_rows (batch, holder, cells, context)
+  select ?1, ?2 ->> 1, iif(has_context, json_remove(?2, '$[#-1]'), ?2), iif(has_context, ?2 -> '$[#-1]', null)
+  from (select json_type(?2, '$[#-1]') = 'array' as has_context)`;
+/** Not in the files of earlier versions, which have no column \`context\`. */
+const INDEXES = `
+  create index if not exists usage_rows_by_team on usage_rows (context ->> 0);
+  create index if not exists usage_rows_by_prefix on usage_rows (cells ->> 2);`;
+const PENDING = 'select id, cells, context from usage_rows join batches on number = batch where ';
 /** Maximum rows of a batch. */
 const BATCH_ROWS = 500;
 /** Maximum batches in memory. Beyond them, `add` throws and the caller keeps the rows. */
@@ -48,7 +57,7 @@ interface WaitingBatch {
 
 export class OutboxFile {
   readonly directory: string;
-  readonly #memory = openLocked(':memory:');
+  readonly #memory = openIndexed(':memory:');
   #path = '';
   #file: DatabaseSync | undefined;
   /** By id, in the order of the next attempts. */
@@ -73,7 +82,7 @@ export class OutboxFile {
     mkdirSync(this.directory, { recursive: true, mode: 0o700 });
     this.#path = join(this.directory, `${process.pid}.${randomBytes(6).toString('hex')}.outbox`);
     closeSync(openSync(this.#path, 'wx', 0o600));
-    this.#file = openLocked(this.#path);
+    this.#file = openIndexed(this.#path);
     this.setSync(this.#isSync);
   }
 
@@ -155,20 +164,15 @@ export class OutboxFile {
     return requests;
   }
 
-  /** Pending rows of one holder, by batch. */
-  rowsOf(holderId: string): readonly OutboxBatch[] {
-    const query = 'select id, cells from usage_rows join batches on number = batch where holder = ?';
+  /** Pending rows, by batch. */
+  rowsOf(filter: PendingFilter): readonly OutboxBatch[] {
+    const [condition, ...parameters] = conditionOf(filter);
     const databases = new Set(Array.from(this.#waiting.values(), ({ database }) => database));
     const found = [...databases].flatMap((database) =>
-      this.#use(database, () => database.prepare(query).all(holderId)),
+      this.#use(database, () => database.prepare(PENDING + condition).all(...parameters)),
     );
     const batches = Map.groupBy(found, ({ id }) => String(id));
-    return Array.from(batches, ([id, rows]) =>
-      this.#read(
-        id,
-        rows.map(({ cells }) => String(cells)),
-      ),
-    );
+    return Array.from(batches, ([id, rows]) => this.#read(id, rows.map(joinRow)));
   }
 
   /** @param isOn whether each commit must survive a power failure, earlier ones too; otherwise SQLite syncs at checkpoints */
@@ -249,8 +253,8 @@ export class OutboxFile {
   #cellsOf(id: string): readonly string[] {
     const { database } = this.#waiting.get(id) ?? {};
     if (database === undefined) return [];
-    const query = 'select cells from usage_rows where batch = (select number from batches where id = ?)';
-    return this.#use(database, () => database.prepare(query).all(id)).map(({ cells }) => String(cells));
+    const query = 'select * from usage_rows where batch = (select number from batches where id = ?)';
+    return this.#use(database, () => database.prepare(query).all(id)).map(joinRow);
   }
 
   #read(id: string, cells: readonly string[]): OutboxBatch {
@@ -283,6 +287,26 @@ export function openLocked(path: string): DatabaseSync {
   } catch (error) {
     database.close();
     throw error;
+  }
+}
+
+function openIndexed(path: string): DatabaseSync {
+  const database = openLocked(path);
+  database.exec(INDEXES);
+  return database;
+}
+
+/** The condition in SQL, and its parameters. */
+function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
+  switch (filter.kind) {
+    case 'holder':
+      return ['holder = ?', filter.id];
+    case 'team':
+      return ['context ->> 0 = ?', filter.id];
+    case 'prefixes':
+      return ['cells ->> 2 in (select value from json_each(?))', JSON.stringify(filter.prefixes)];
+    case 'model':
+      return ['holder = ? and cells ->> 3 = ?', filter.holderId, filter.model];
   }
 }
 

@@ -7,6 +7,8 @@ import { hourOf } from './utc-hours.ts';
 /** Usage of an earlier attempt. It counts tokens for its upstream, and no request. */
 export interface AttemptUsage {
   readonly upstream: string;
+  /** The upstream's name of the model. */
+  readonly target: string;
   readonly usage: Tokens;
   /** Billionths, from `costOf`. */
   readonly costNanos?: number | undefined;
@@ -18,11 +20,16 @@ export interface UsageRecord {
   readonly at: number;
   readonly holderId: string;
   readonly prefix: string;
+  /** Of the holder, at this time. */
   readonly tier: Tier;
+  readonly teamId: string | null;
+  /** Such as `chat`. */
+  readonly endpoint: string;
   /** The public name. */
   readonly model: string;
-  /** The last upstream. */
+  /** The last upstream, and its name of the model. */
   readonly upstream: string;
+  readonly target: string;
   /** Requests to upstreams. */
   readonly attempts: number;
   /** `ok`, or a code of the error table. */
@@ -41,7 +48,16 @@ export interface UsageRecord {
 
 /** Above any real answer. It bounds what a broken upstream can add to a holder's usage with one answer. */
 const MAX_TOKENS = 1e9;
-const MAX_TEXT = { holder: 64, prefix: 16, upstream: 128, model: 256 };
+const MAX_TEXT = {
+  holderId: 64,
+  prefix: 16,
+  upstream: 128,
+  model: 256,
+  teamId: 64,
+  tier: 16,
+  target: 256,
+  endpoint: 64,
+} as const satisfies Record<Exclude<keyof UsageKey, 'hour'>, number>;
 /** Fast path: nothing to replace in most texts. */
 const PLAIN = /^[\x20-\x7e]*$/;
 const UNSAFE = /[\p{Cc}\p{Cs}]/gu;
@@ -51,16 +67,18 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
   const { outcome, usage, costNanos, ttftMs, extra = [] } = record;
   const key = {
     hour: hourOf(Number.isFinite(record.at) ? record.at : Date.now()),
-    holderId: text(record.holderId, MAX_TEXT.holder),
+    holderId: text(record.holderId, MAX_TEXT.holderId),
     prefix: text(record.prefix, MAX_TEXT.prefix),
     model: text(record.model, MAX_TEXT.model),
+    upstream: text(record.upstream, MAX_TEXT.upstream),
+    teamId: text(record.teamId ?? '', MAX_TEXT.teamId),
+    tier: record.tier,
+    target: text(record.target, MAX_TEXT.target),
+    endpoint: text(record.endpoint, MAX_TEXT.endpoint),
   };
-  const upstream = text(record.upstream, MAX_TEXT.upstream);
-  if (record.isPart === true)
-    return [{ ...key, upstream, sums: { ...NONE, ...tokenSums(usage, costNanos) } }];
+  if (record.isPart === true) return [{ ...key, sums: { ...NONE, ...tokenSums(usage, costNanos) } }];
   const request: UsageRow = {
     ...key,
-    upstream,
     sums: {
       ...tokenSums(usage, costNanos),
       requests: 1,
@@ -79,20 +97,20 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
     (attempt): UsageRow => ({
       ...key,
       upstream: text(attempt.upstream, MAX_TEXT.upstream),
+      target: text(attempt.target, MAX_TEXT.target),
       sums: { ...NONE, ...tokenSums(attempt.usage, attempt.costNanos) },
     }),
   );
   return [request, ...earlier];
 }
 
+const TEXTS = Object.entries(MAX_TEXT) as readonly [keyof typeof MAX_TEXT, number][];
+
 /** Whether a row from a file is valid for the store: `rowsOf` could have made its texts. */
-export function isSane({ hour, holderId, prefix, model, upstream }: UsageKey): boolean {
+export function isSane({ hour, ...texts }: UsageKey): boolean {
   return (
     /^\d{4}-\d\d-\d\dT\d\d$/.test(hour) &&
-    holderId === text(holderId, MAX_TEXT.holder) &&
-    prefix === text(prefix, MAX_TEXT.prefix) &&
-    model === text(model, MAX_TEXT.model) &&
-    upstream === text(upstream, MAX_TEXT.upstream)
+    TEXTS.every(([name, length]) => texts[name] === text(texts[name], length))
   );
 }
 

@@ -1,4 +1,4 @@
-// Sums by hour, holder, key, model and upstream, in memory. The caller bounds the number of rows.
+// Sums of usage rows by their keys, in memory. The caller bounds the number of rows.
 import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../../store/usage-record.ts';
 
 interface Entry {
@@ -46,6 +46,6 @@ export class UsageTotals {
 }
 
 /** The texts contain no control characters. */
-function nameOf({ hour, holderId, prefix, model, upstream }: UsageKey): string {
-  return `${hour}\n${holderId}\n${prefix}\n${model}\n${upstream}`;
+function nameOf({ hour, holderId, prefix, model, upstream, ...then }: UsageKey): string {
+  return `${hour}\n${holderId}\n${prefix}\n${model}\n${upstream}\n${then.teamId}\n${then.tier}\n${then.target}\n${then.endpoint}`;
 }

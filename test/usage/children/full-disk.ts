@@ -17,6 +17,7 @@ const store = {
   forgetBatches: async () => 0,
   knownBatches: async () => new Set<string>(),
   usageReport: async () => [],
+  prefixesOf: async () => [],
   usageOf: async () => eachTotal(() => 0),
 };
 const { outbox, told } = await open(store, directory, { ...BY_HAND, writeMs: 5 });

@@ -1,0 +1,68 @@
+// A store as an older version migrates it, and as its statements or those of a person in a shell find it.
+import { DatabaseSync } from 'node:sqlite';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import { postgresKysely } from '../../src/store/postgres/postgres.ts';
+import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
+import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
+import { readAddress } from '../../src/store/postgres/postgres-server.ts';
+import { type MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
+import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
+import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
+import { query } from '../helpers/postgres.ts';
+
+/** As an older version does it. */
+export async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
+  if (address.kind === 'sqlite') {
+    const lane = new SqliteQueue(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
+    await migrate(sqliteKysely(lane), SQLITE, migrations);
+    await lane.close();
+    return;
+  }
+  const pool = new PostgresPool(readAddress(address.url).server, {
+    connections: 1,
+    maxWaiting: 1,
+    connectMs: 10_000,
+    callMs: 10_000,
+    statementMs: 10_000,
+    lockMs: 9000,
+  });
+  await migrate(postgresKysely(pool), POSTGRES, migrations);
+  await pool.close();
+}
+
+/** As a hand in a shell does it. */
+export async function run(address: StoreAddress, statements: readonly string[]): Promise<void> {
+  if (address.kind === 'postgres') {
+    for (const statement of statements) await query(address.url, statement);
+    return;
+  }
+  const database = new DatabaseSync(address.path);
+  try {
+    for (const statement of statements) database.exec(statement);
+  } finally {
+    database.close();
+  }
+}
+
+/** The rows of a query, with its counts as numbers: drivers return large types as text. */
+export async function countsOf(
+  address: StoreAddress,
+  text: string,
+): Promise<readonly Readonly<Record<string, unknown>>[]> {
+  const rows = address.kind === 'postgres' ? await query(address.url, text) : allOf(address.path, text);
+  return rows.map((row) =>
+    Object.fromEntries(
+      Object.entries(row).map(([name, value]) => [name, /^\d+$/.test(String(value)) ? Number(value) : value]),
+    ),
+  );
+}
+
+function allOf(path: string, text: string) {
+  const database = new DatabaseSync(path);
+  try {
+    return database.prepare(text).all();
+  } finally {
+    database.close();
+  }
+}

@@ -1,0 +1,184 @@
+// Usage by day and month with all that it is about, whichever version writes it, and the totals of teams, keys and models.
+import { randomUUID } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
+import { USAGE_SUMS } from '../../src/store/usage-record.ts';
+import { countsOf, run } from './older.ts';
+import { newKey } from './samples.ts';
+import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { batch, distinct, row } from './usage-samples.ts';
+
+const BY = { actor: null, reason: null, at: '2030-01-01T00:00:00.000Z' };
+const MAX = Number.MAX_SAFE_INTEGER;
+
+/** The statement of the version before days and months. */
+function earlierStatement(hour: string, holder: string, sums: string): string {
+  const names = USAGE_SUMS.join(', ');
+  const raised = USAGE_SUMS.map(
+    (name) =>
+      `${name} = case when usage_hours.${name} > ${MAX} - excluded.${name} then ${MAX} else usage_hours.${name} + excluded.${name} end`,
+  );
+  return `insert into usage_hours (holder_id, hour, prefix, model, upstream, ${names})
+    values ('${holder}', '${hour}', '0123abcd', 'gpt', 'openai', ${sums})
+    on conflict (holder_id, hour, prefix, model, upstream) do update set ${raised.join(', ')}`;
+}
+
+describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
+  let source: StoreSource;
+  let address: StoreAddress;
+  let store: Store;
+
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+
+  afterAll(() => source[Symbol.asyncDispose]());
+
+  beforeEach(async () => {
+    address = await source.fresh();
+    store = await openStore(address);
+  });
+
+  afterEach(() => store.close());
+
+  async function addTeam(name: string): Promise<string> {
+    const result = await store.organisation.addTeam({ id: randomUUID(), name, terms: {} }, BY, {});
+    if (result.kind !== 'done') throw new Error(result.kind);
+    return result.team.id;
+  }
+
+  async function addHolder(teamId: string | null, key = newKey()) {
+    const added = await store.addKey(key, { kind: 'new', id: randomUUID(), tier: 'Pro', teamId }, null);
+    if (added.kind !== 'added') throw new Error(added.kind);
+    return added.record;
+  }
+
+  const add = (...rows: Parameters<typeof row>[0][]) => store.usage.addUsage(batch(rows.map(row)));
+  const requests = async (scope: Parameters<Store['usage']['usageOf']>[0], day = '2030-01-02') =>
+    (await store.usage.usageOf(scope, day)).requests_per_day;
+  const rolled = (period: 'day' | 'month') =>
+    countsOf(
+      address,
+      `select ${period} as time, team_id as team, tier, target, endpoint, requests, cost from usage_${period}s
+       order by ${period}, team_id, target`,
+    );
+
+  test('each table has every sum of a batch, and rows that differ elsewhere alone are one of their hour', async () => {
+    await add(
+      { sums: distinct() },
+      { target: 'gpt-2', sums: distinct(10) },
+      { teamId: 't', sums: distinct(100) },
+    );
+    await add({ hour: '2030-01-02T04', sums: distinct(1000) });
+    const total = (table: string) =>
+      countsOf(
+        address,
+        `select count(*) as rows, ${USAGE_SUMS.map((name) => `cast(sum(${name}) as bigint) as ${name}`).join(', ')} from ${table}`,
+      );
+    expect(await total('usage_hours')).toMatchObject([{ rows: 2, ...distinct(1111) }]);
+    expect(await total('usage_days')).toMatchObject([{ rows: 3, ...distinct(1111) }]);
+    expect(await total('usage_months')).toMatchObject([{ rows: 3, ...distinct(1111) }]);
+  });
+
+  test('usage stays with the team and the tier that it was recorded with', async () => {
+    const [one, two] = [await addTeam('one'), await addTeam('two')];
+    const { holderId } = await addHolder(one);
+    await add({ holderId, teamId: one, tier: 'Lite' });
+    await store.changeHolder(holderId, { teamId: two, tier: 'Free' }, null, BY.at);
+    await add(
+      { holderId, teamId: two, tier: 'Free' },
+      { holderId, teamId: two, tier: 'Free', hour: '2030-01-03T00' },
+    );
+    expect(await requests({ kind: 'team', id: one })).toBe(1);
+    expect(await requests({ kind: 'team', id: two })).toBe(1);
+    expect(await store.usage.usageOf({ kind: 'team', id: two }, '2030-01-04')).toMatchObject({
+      requests_per_day: 0,
+      tokens_per_month: 0,
+    });
+    expect(await requests({ kind: 'holder', id: holderId })).toBe(2);
+  });
+
+  test('a team has the tokens of its month, and of no other', async () => {
+    const sums = { prompt: 10, completion: 5 };
+    const hours = ['2029-12-31T23', '2030-01-01T00', '2030-01-31T23', '2030-02-01T00', '2029-01-31T12'];
+    await add(...hours.map((hour) => ({ hour, teamId: 't', sums })), { teamId: 'other', sums });
+    expect(await store.usage.usageOf({ kind: 'team', id: 't' }, '2030-01-31')).toMatchObject({
+      requests_per_day: 1,
+      tokens_per_day: 15,
+      tokens_per_month: 30,
+    });
+  });
+
+  test('a key has the usage of those it was rotated from and into, and of no other of its holder', async () => {
+    const first = await addHolder(null);
+    const [second, third] = [newKey(), newKey()];
+    const { holderId } = first;
+    const rotated = await store.rotateKey(first, second);
+    expect(rotated).toMatchObject({ record: { lineage: first.prefix } });
+    expect(await store.rotateKey(second, third)).toMatchObject({ record: { lineage: first.prefix } });
+    const other = newKey();
+    await store.addKey(other, { kind: 'existing', id: holderId }, null);
+    for (const { prefix } of [first, second, third]) {
+      expect(await store.findKey(prefix)).toMatchObject({ lineage: first.prefix });
+      await add({ holderId, prefix });
+    }
+    await add({ holderId, prefix: other.prefix }, { holderId: 'else', prefix: first.prefix });
+    expect(await requests({ kind: 'key', lineage: first.prefix })).toBe(3);
+    expect(await requests({ kind: 'key', lineage: other.prefix })).toBe(1);
+    expect((await store.usage.prefixesOf(first.prefix)).toSorted()).toEqual(
+      [first, second, third].map(({ prefix }) => prefix).toSorted(),
+    );
+    await add({ holderId, prefix: first.prefix, model: 'other' });
+    expect(await requests({ kind: 'model', holderId, model: 'other' })).toBe(1);
+    expect(await requests({ kind: 'model', holderId, model: 'gpt' })).toBe(4);
+  });
+
+  test('what an earlier version writes beside counts once, for the present team of the holder', async () => {
+    const team = await addTeam('one');
+    const { holderId } = await addHolder(team);
+    const sums = (factor: number) => Object.values(distinct(factor)).join(', ');
+    const hour = '2030-01-02T03';
+    await run(address, [earlierStatement(hour, holderId, sums(1))]);
+    await add({ hour, holderId, teamId: team, tier: 'Pro', sums: distinct(10) });
+    // A row of this version is raised by the earlier one, and the other way round.
+    await run(address, [
+      earlierStatement(hour, holderId, sums(100)),
+      earlierStatement(hour, 'unknown', sums(7)),
+    ]);
+    await add({ hour, holderId, teamId: team, tier: 'Pro', sums: distinct(1000) });
+    const cost = USAGE_SUMS.indexOf('cost') + 1;
+    const expected = (time: string) => [
+      { time, team: '', tier: '', target: '', endpoint: '', requests: 7, cost: 7 * cost },
+      { time, team, tier: 'Pro', target: '', endpoint: '', requests: 101, cost: 101 * cost },
+      { time, team, tier: 'Pro', target: 'gpt-1', endpoint: 'chat', requests: 1010, cost: 1010 * cost },
+    ];
+    expect(await rolled('day')).toEqual(expected('2030-01-02'));
+    expect(await rolled('month')).toEqual(expected('2030-01'));
+    expect(await requests({ kind: 'team', id: team })).toBe(1111);
+    expect(await requests({ kind: 'holder', id: holderId })).toBe(1111);
+  });
+
+  test('writers of both versions at once lose and double nothing', async () => {
+    const other = await openStore(address);
+    const hour = '2030-01-02T03';
+    const sums = Object.values(distinct()).join(', ');
+    const holders = ['h1', 'h2', 'h3'];
+    await Promise.all(
+      Array.from({ length: 12 }, async (_, index) => {
+        if (index % 3 === 0)
+          for (const holder of holders) await run(address, [earlierStatement(hour, holder, sums)]);
+        else {
+          const rows = holders.map((holderId) => row({ holderId, sums: distinct() }));
+          await (index % 2 ? store : other).usage.addUsage(batch(rows));
+        }
+      }),
+    );
+    await other.close();
+    const totals = (table: string) =>
+      countsOf(address, `select cast(sum(requests) as bigint) as n from ${table}`);
+    for (const table of ['usage_hours', 'usage_days', 'usage_months'])
+      expect(await totals(table)).toMatchObject([{ n: 36 }]);
+  });
+});
