@@ -7,6 +7,7 @@ import { InitialTotals } from '../src/limits/initial-totals.ts';
 import type { Admission } from '../src/limits/limiter.ts';
 import { MemoryLimiter } from '../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../src/limits/redis-limiter.ts';
+import { makeScope, makeScopes, type Scopes } from '../src/limits/scope.ts';
 import { RedisClient } from '../src/redis/redis-client.ts';
 import { createLogger } from '../src/telemetry/log/logger.ts';
 import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
@@ -22,6 +23,13 @@ const METRICS = {
   limitSettlementsDropped: NONE,
 };
 const SAMPLES = 25;
+const AMOUNTS = { tokens: 1000, cost: 1000 };
+
+function scopesOf(id: string): Scopes {
+  return makeScopes(id, [makeScope({ kind: 'holder', id }, LIMITS)]);
+}
+
+const ONE = scopesOf('holder');
 
 function median(values: number[]): number {
   const sorted = values.toSorted((one, other) => one - other);
@@ -30,7 +38,7 @@ function median(values: number[]): number {
 
 function settle(admission: Admission): void {
   if (admission.kind === 'refused') throw new Error('the limits of this measurement are never reached');
-  admission.lease.settle(900);
+  admission.lease.settle({ tokens: 900, cost: 900 });
 }
 
 const initialTotals = new InitialTotals({
@@ -40,14 +48,14 @@ const initialTotals = new InitialTotals({
 
 async function inMemory(holders: number): Promise<number> {
   const limiter = new MemoryLimiter({ initialTotals, metrics: METRICS });
-  const names = Array.from({ length: holders }, (_, number) => `holder-${number}`);
-  for (const name of names) settle(await limiter.admit(name, LIMITS, 1000));
+  const all = Array.from({ length: holders }, (_, number) => scopesOf(`holder-${number}`));
+  for (const each of all) settle(await limiter.admit(each, AMOUNTS));
   const samples: number[] = [];
   const repeats = 100_000;
   for (let sample = 0; sample < SAMPLES + 3; sample += 1) {
     const start = process.hrtime.bigint();
     for (let number = 0; number < repeats; number += 1) {
-      const admission = limiter.admit(names[number % holders] ?? '', LIMITS, 1000);
+      const admission = limiter.admit(all[number % holders] ?? ONE, AMOUNTS);
       if (admission instanceof Promise) throw new Error('every holder of this measurement is known');
       settle(admission);
     }
@@ -97,8 +105,8 @@ const client = new RedisClient({
 await client.start();
 const limiter = new RedisLimiter({ redis: client, initialTotals, metrics: METRICS });
 const ping = () => client.run((redis) => redis.get('nothing'));
-const admit = async () => settle(await limiter.admit('holder', LIMITS, 1000));
-const look = () => limiter.peek('holder', LIMITS);
+const admit = async () => settle(await limiter.admit(ONE, AMOUNTS));
+const look = () => limiter.peek(ONE);
 await admit();
 for (const [name, measure] of [
   ['one at a time', compare],

@@ -34,6 +34,7 @@ import { ObjectOwners } from './proxy/objects/object-owners.ts';
 import { StoredResponses } from './proxy/objects/stored-responses.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
+import { scopesOf } from './proxy/reservation/scopes-of.ts';
 import { Routing } from './proxy/routes/routing.ts';
 import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
 import { Realtime } from './realtime/realtime-endpoint.ts';
@@ -201,7 +202,7 @@ async function openUsage(
     redis: keys.redis,
     fleet: () => keys.position,
     authenticator: keys.authenticator,
-    limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
+    scopesOf: (principal) => scopesOf(principal, snapshot().config),
     planOf: async (holderId) => currentOrderOf(await store.billing.ordersOf(holderId)),
     logger,
     metrics,

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDeadline, withDeadline } from '../src/deadline.ts';
 import { InitialTotals } from '../src/limits/initial-totals.ts';
 import { pause } from './helpers/wait.ts';
+import { holderScope } from './limits/of-holder.ts';
 import { Counters, totals } from './limits/setting.ts';
 
 /** Another process would answer while this one is held up; what is written to a socket before is answered by the kernel. */
@@ -65,7 +66,7 @@ test('totals of a store that answers are not lost to what held up this process',
     metrics: counters,
   });
   for (let round = 0; round < 3; round += 1) {
-    const answer = seeds.read(`holder-${round}`);
+    const answer = seeds.read(holderScope(`holder-${round}`));
     stall(STALL_MS);
     expect(await answer).toEqual(expected);
   }

@@ -7,9 +7,12 @@ export interface LimitRow {
   readonly name: string;
   /** Counting window; `concurrent` counts requests in flight. Days and calendar months are in UTC. */
   readonly window: 'minute' | 'day' | 'month' | 'concurrent';
-  /** Requests and tokens have response headers (`x-ratelimit-limit-requests`); requests in flight have none. */
-  readonly counts: 'requests' | 'tokens' | 'running';
-  /** Description of the configuration field. */
+  /**
+   * Requests and tokens have response headers (`x-ratelimit-limit-requests`); requests in flight and cost have none. Cost is in
+   * billionths of the unit of the configured prices.
+   */
+  readonly counts: 'requests' | 'tokens' | 'running' | 'cost';
+  /** Description of the configuration field. Limits of cost have none: the configuration says them as budgets. */
   readonly about: string;
 }
 
@@ -25,9 +28,16 @@ const ROWS = [
   { name: 'tokens_per_day', window: 'day', counts: 'tokens', about: 'Tokens in a day (UTC).' },
   { name: 'tokens_per_month', window: 'month', counts: 'tokens', about: 'Tokens in a calendar month (UTC).' },
   { name: 'concurrency', window: 'concurrent', counts: 'running', about: 'Requests under way at once.' },
+  { name: 'cost_per_day', window: 'day', counts: 'cost', about: '' },
+  { name: 'cost_per_month', window: 'month', counts: 'cost', about: '' },
 ] as const satisfies readonly LimitRow[];
 
-const NOUNS = { requests: 'request', tokens: 'token', running: 'request' };
+const NOUNS = {
+  requests: ['request', 'requests'],
+  tokens: ['token', 'tokens'],
+  running: ['request', 'requests'],
+  cost: ['budget', 'budget'],
+} as const;
 /** As in `500 requests a day`, and as in error messages. */
 const PHRASES = {
   minute: ['a minute', 'per minute'],
@@ -38,13 +48,18 @@ const PHRASES = {
 
 /** The table in the order of docs and reports, each row with its index, singular and plural. */
 export const LIMITS = ROWS.map((row, index) => {
-  const noun = NOUNS[row.counts];
+  const [noun, nouns] = NOUNS[row.counts];
   const [phrase, rate] = PHRASES[row.window];
-  return { ...row, index, one: `${noun} ${phrase}`, many: `${noun}s ${phrase}`, rate: `${noun}s ${rate}` };
+  return { ...row, index, one: `${noun} ${phrase}`, many: `${nouns} ${phrase}`, rate: `${nouns} ${rate}` };
 });
 
 export type Limit = (typeof LIMITS)[number];
 export type LimitName = Limit['name'];
+
+/** A limit that is a field of a tier. Those of cost are said as budgets. */
+export type PlainLimit = Exclude<Limit, { readonly counts: 'cost' }>;
+
+export const PLAIN_LIMITS = LIMITS.filter((limit): limit is PlainLimit => limit.counts !== 'cost');
 
 /** A limit that outlives processes: its counter starts from the sums in the usage store. */
 export type TotalLimit = Extract<Limit, { readonly window: 'day' | 'month' }>;
@@ -61,6 +76,11 @@ export function isTotal(limit: Limit): limit is TotalLimit {
 /** A record with a value for each limit. */
 export function eachLimit<Value>(of: (limit: Limit) => Value): Record<LimitName, Value> {
   return recordOf(LIMITS, of);
+}
+
+/** A record with a value for each limit that is a field of a tier. */
+export function eachPlainLimit<Value>(of: (limit: PlainLimit) => Value): Record<PlainLimit['name'], Value> {
+  return recordOf(PLAIN_LIMITS, of);
 }
 
 /** A record with a value for each limit that has totals. */
@@ -82,9 +102,9 @@ export function pickLimits(limits: TierLimits, isPicked: (limit: Limit) => boole
   return picked;
 }
 
-/** The limits of a tier as text: `500 requests a day`. */
+/** The limits of a tier as text: `500 requests a day`. Budgets are not part of it. */
 export function limitTexts(limits: TierLimits, format: (max: number) => string = String) {
-  return LIMITS.flatMap(({ name, one, many }) => {
+  return PLAIN_LIMITS.flatMap(({ name, one, many }) => {
     const max = limits[name];
     return max === undefined ? [] : [{ max: format(max), text: max === 1 ? one : many }];
   });

@@ -1,6 +1,6 @@
 // What a holder, a team or a key has of its own beside its tier, as the store keeps it and as commands set it.
 import { z } from 'zod';
-import { eachLimit, LIMITS, type TierLimits } from './limit-table.ts';
+import { eachPlainLimit, PLAIN_LIMITS, type TierLimits } from './limit-table.ts';
 import { ENDPOINTS } from './schema/endpoint-names.ts';
 import { formatAmount, MAX_AMOUNT } from './schema/units.ts';
 
@@ -14,7 +14,7 @@ const amount = z
 const ownLimits = {
   /** Of a holder, each replaces the limit of the tier; null removes it. */
   limits: z
-    .strictObject(eachLimit(() => z.int().min(1).nullable().optional()))
+    .strictObject(eachPlainLimit(() => z.int().min(1).nullable().optional()))
     .partial()
     .optional(),
   /** As `limits`, in billionths of the currency; `soft` are shares, in ascending order. */
@@ -91,7 +91,7 @@ const valueText = (value: number | null | undefined, format: (value: number) => 
 function textsOf(terms: Terms): ReadonlyMap<string, string> {
   const texts = new Map<string, string>();
   const add = ({ limits = {}, budget = {} }: OwnLimits, of: string): void => {
-    for (const { name } of LIMITS)
+    for (const { name } of PLAIN_LIMITS)
       if (name in limits) texts.set(`limit ${name}${of}`, valueText(limits[name]));
     for (const name of ['per_day', 'per_month'] as const)
       if (name in budget) texts.set(`budget ${name}${of}`, valueText(budget[name], formatAmount));

@@ -1,4 +1,4 @@
-// Reads what a holder had used before a limiter started to count: single-flight for each holder, with bounds on concurrency, queue
+// Reads what was used in a scope before a limiter started to count: single-flight for each scope, with bounds on concurrency, queue
 // and time. It caches no totals; a failure starts a backoff.
 import { TOTAL_LIMITS } from '../config/limit-table.ts';
 import { startDeadline } from '../deadline.ts';
@@ -6,6 +6,7 @@ import { RecentMap } from '../recent-map.ts';
 import { singleFlight } from '../single-flight.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import type { LimitMetrics, ReadTotals } from './limiter.ts';
+import type { Scope } from './scope.ts';
 
 export interface InitialTotalsOptions {
   readonly read: ReadTotals;
@@ -14,7 +15,7 @@ export interface InitialTotalsOptions {
   readonly now?: () => number;
   /** How long a request waits for totals. Default 250 ms. */
   readonly deadlineMs?: number;
-  /** After a failure the holder's totals are not read again for this time. Default 5 s. */
+  /** After a failure the scope's totals are not read again for this time. Default 5 s. */
   readonly backoffMs?: number;
   /** Concurrent reads. Default 16. */
   readonly maxRunning?: number;
@@ -27,7 +28,7 @@ const MAX_FAILURES = 10_000;
 
 export class InitialTotals {
   readonly #options: Required<InitialTotalsOptions>;
-  readonly #asked = singleFlight((holder: string) => this.#ask(holder));
+  readonly #asked = singleFlight((_id: string, scope: Scope) => this.#ask(scope));
   readonly #backoffUntil = new RecentMap<string, number>(MAX_FAILURES);
   /** First in, first out. */
   readonly #waiting = new Set<() => void>();
@@ -44,40 +45,40 @@ export class InitialTotals {
     };
   }
 
-  /** Whether a read for this holder has failed recently. */
-  isBackingOff(holder: string): boolean {
-    const until = this.#backoffUntil.get(holder);
+  /** Whether a read for this scope has failed recently. */
+  isBackingOff({ id }: Scope): boolean {
+    const until = this.#backoffUntil.get(id);
     if (until === undefined) return false;
     if (this.#options.now() < until) return true;
-    this.#backoffUntil.delete(holder);
+    this.#backoffUntil.delete(id);
     return false;
   }
 
   /** Never rejects. @returns undefined when the store does not answer in time, or has failed recently */
-  read(holder: string): Promise<HolderTotals | undefined> {
-    return this.isBackingOff(holder) ? Promise.resolve(undefined) : this.#asked(holder);
+  read(scope: Scope): Promise<HolderTotals | undefined> {
+    return this.isBackingOff(scope) ? Promise.resolve(undefined) : this.#asked(scope.id, scope);
   }
 
-  async #ask(holder: string): Promise<HolderTotals | undefined> {
+  async #ask(scope: Scope): Promise<HolderTotals | undefined> {
     let giveUp = () => {};
     const late = new Promise<undefined>((resolve) => {
       giveUp = () => resolve(undefined);
     });
     const stop = startDeadline(this.#options.deadlineMs, giveUp);
-    const totals = await Promise.race([this.#queue(holder, late).catch(() => undefined), late]);
+    const totals = await Promise.race([this.#queue(scope, late).catch(() => undefined), late]);
     stop();
     // Leaves the queue if it still waits.
     giveUp();
     if (totals === undefined || !isValid(totals)) {
       this.#options.metrics.limitSeedFailures.inc();
-      this.#backoffUntil.set(holder, this.#options.now() + this.#options.backoffMs);
+      this.#backoffUntil.set(scope.id, this.#options.now() + this.#options.backoffMs);
       return undefined;
     }
     return totals;
   }
 
   /** A read that was given up keeps its slot until the store has ended it, so that a slow store gets no more of them. */
-  async #queue(holder: string, late: Promise<undefined>): Promise<HolderTotals | undefined> {
+  async #queue(scope: Scope, late: Promise<undefined>): Promise<HolderTotals | undefined> {
     if (this.#running >= this.#options.maxRunning) {
       if (this.#waiting.size >= this.#options.maxWaiting) return undefined;
       if (!(await this.#slot(late))) return undefined;
@@ -85,7 +86,7 @@ export class InitialTotals {
       this.#running += 1;
     }
     try {
-      return await this.#options.read(holder);
+      return await this.#options.read(scope);
     } finally {
       const [next] = this.#waiting;
       if (next === undefined) this.#running -= 1;

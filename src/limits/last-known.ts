@@ -1,6 +1,7 @@
-// What Redis last said of one holder. A replica continues from it while Redis does not answer.
+// What Redis last said of one scope. A replica continues from it while Redis does not answer.
 import { LIMITS } from '../config/limit-table.ts';
 import type { Moment, UtcDate } from './calendar.ts';
+import type { Amounts } from './limiter.ts';
 import type { LimitUsage } from './verdict.ts';
 
 /** The position of this replica in its fleet. */
@@ -44,11 +45,14 @@ export class LastKnownCounters {
   }
 
   /** A request of this process, admitted by Redis, has ended. */
-  settled(reserved: number, tokens: number): void {
+  settled(reserved: Amounts, used: Amounts): void {
     this.#own = Math.max(0, this.#own - 1);
     for (const { index, counts } of LIMITS) {
-      if (counts === 'tokens')
-        this.#counts[index] = Math.max(0, (this.#counts[index] ?? 0) - reserved + tokens);
+      if (counts === 'tokens' || counts === 'cost')
+        this.#counts[index] = Math.max(
+          0,
+          (this.#counts[index] ?? 0) - amountOf(counts, reserved) + amountOf(counts, used),
+        );
     }
   }
 
@@ -71,13 +75,17 @@ export class LastKnownCounters {
   }
 }
 
+function amountOf(counted: 'tokens' | 'cost', { tokens, cost }: Amounts): number {
+  return counted === 'tokens' ? tokens : cost;
+}
+
 /**
  * How much of the rest one replica may use while it has no contact with the others. The shares of all replicas add up to the
  * rest.
  */
-export function shareOf(left: number, holder: string, { index, count }: FleetPlace): number {
-  // The remainder of the division goes to different replicas for different holders.
-  const rank = (index + hashOf(holder)) % count;
+export function shareOf(left: number, scope: string, { index, count }: FleetPlace): number {
+  // The remainder of the division goes to different replicas for different scopes.
+  const rank = (index + hashOf(scope)) % count;
   return Math.floor((left + count - 1 - rank) / count);
 }
 

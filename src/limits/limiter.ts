@@ -1,55 +1,69 @@
 // The contract of limiters: what the ones in memory and in Redis take and return. It counts nothing.
-import type { LimitName, TierLimits } from '../config/limit-table.ts';
+import type { LimitName } from '../config/limit-table.ts';
 import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
+import type { Scope, Scopes } from './scope.ts';
 
 /** Length of a minute window: one millisecond less, so that SDKs obey every wait. */
 export const WINDOW_MS = MAX_RETRY_AFTER_MS;
 
+/** What a request uses, beside itself and a slot. */
+export interface Amounts {
+  /** Of input and output together. */
+  readonly tokens: number;
+  /** In billionths of the unit of the configured prices. */
+  readonly cost: number;
+}
+
+export const NO_AMOUNTS: Amounts = { tokens: 0, cost: 0 };
+
 /** How far one limit is used. No figure is negative. */
 export interface LimitState {
   readonly limit: number;
-  /** Above `limit` where requests used more tokens than estimated, or the limit was lowered. */
+  /** Above `limit` where requests used more than estimated, or the limit was lowered. */
   readonly used: number;
   readonly remaining: number;
   /** Milliseconds until the window ends and nothing of it is used; 0 for concurrency. */
   readonly resetMs: number;
 }
 
-/** A state for each limit that the tier has. */
+/** A state for each limit of one scope. */
 export type LimitStates = { readonly [Name in LimitName]?: LimitState };
 
-/** What one request holds: its estimated tokens, and a slot of its holder's concurrency. */
+/** In the order of the scopes. */
+export type ScopeStates = readonly LimitStates[];
+
+/** What one request holds in all of its scopes: itself, its estimate, and a slot. */
 export interface Lease {
-  /** Reserved tokens. */
-  readonly tokens: number;
+  /** What is reserved. */
+  readonly amounts: Amounts;
   /**
-   * Releases the slot and replaces the estimate by the real tokens. Called once, on every path; later calls do nothing.
+   * Releases the slots and replaces the estimate by the real amounts. Called once, on every path; later calls do nothing.
    * Never throws.
-   * @param tokens really used; may exceed the estimate
+   * @param amounts really used; may exceed the estimate
    */
-  settle(tokens: number): void;
+  settle(amounts: Amounts): void;
 }
 
 /** A lease that passes its first settlement on. */
 export abstract class SettledOnce implements Lease {
-  #onSettled: ((tokens: number) => void) | undefined;
+  #onSettled: ((amounts: Amounts) => void) | undefined;
 
-  /** @param onSettled takes whole tokens */
-  constructor(onSettled: (tokens: number) => void) {
+  /** @param onSettled takes whole amounts */
+  constructor(onSettled: (amounts: Amounts) => void) {
     this.#onSettled = onSettled;
   }
 
-  abstract get tokens(): number;
+  abstract get amounts(): Amounts;
 
   get isSettled(): boolean {
     return this.#onSettled === undefined;
   }
 
-  settle(tokens: number): void {
+  settle(amounts: Amounts): void {
     const onSettled = this.#onSettled;
     this.#onSettled = undefined;
-    onSettled?.(wholeTokens(tokens));
+    onSettled?.(wholeAmounts(amounts));
   }
 }
 
@@ -57,11 +71,13 @@ export interface Admitted {
   readonly kind: 'admitted';
   readonly lease: Lease;
   /** This request is included. */
-  readonly states: LimitStates;
+  readonly states: ScopeStates;
 }
 
 export interface Rejected {
   readonly kind: 'refused';
+  /** Whose limit rejects. */
+  readonly scope: Scope;
   /** Of the limits that reject, the one with the longest wait. */
   readonly limit: LimitName;
   /** `too_large`: the request alone exceeds the limit, so waiting never helps. */
@@ -71,33 +87,35 @@ export interface Rejected {
    * a request cannot be predicted. Undefined for `too_large`.
    */
   readonly retryAfterMs: number | undefined;
-  readonly states: LimitStates;
+  /** Of the limit that rejects. */
+  readonly state: LimitState;
+  readonly states: ScopeStates;
 }
 
 export type Admission = Admitted | Rejected;
 
 export interface Limiter {
   /**
-   * Reserves a request, its tokens and a slot in one step, or nothing.
-   * @param holder owner of the limits: never a key, so that rotation resets nothing
-   * @param tokens estimate of input and output together
-   * @param held an unsettled lease of the same limiter and holder. Its request and slot are kept, `tokens` replace its
-   *   tokens, and the returned lease replaces it. A rejection leaves it unchanged
+   * Reserves a request, its amounts and a slot in all scopes in one step, or nothing.
+   * @param amounts the estimate
+   * @param held an unsettled lease of the same limiter, slot and holder. Its request and slot are kept in the scopes that it has,
+   *   `amounts` replace its amounts, and the returned lease replaces it. In other scopes the request is reserved as a new one. A
+   *   rejection leaves the lease unchanged
    */
-  admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission>;
+  admit(scopes: Scopes, amounts: Amounts, held?: Lease): Admission | Promise<Admission>;
   /**
-   * Counts tokens of a running request now, in the present windows, and not when it ends. Never throws.
-   * @param tokens really used
+   * Counts amounts of a running request now, in the present windows, and not when it ends. Never throws.
+   * @param amounts really used
    */
-  use(holder: string, tokens: number): void;
+  use(scopes: Scopes, amounts: Amounts): void;
   /** How far the limits are used. Reserves nothing. */
-  peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates>;
+  peek(scopes: Scopes): ScopeStates | Promise<ScopeStates>;
   /** Delivers pending releases as far as possible at once, and stops timers. */
   close(): Promise<void>;
 }
 
 /** Reads totals from the usage store. */
-export type ReadTotals = (holder: string) => Promise<HolderTotals>;
+export type ReadTotals = (scope: Scope) => Promise<HolderTotals>;
 
 /** Metrics of the limiters: limits-metrics.ts says what they mean. */
 export interface LimitMetrics {
@@ -116,7 +134,12 @@ export interface LimitMetrics {
  */
 export type ReleaseDropReason = 'overflow' | 'unknown' | 'error' | 'closed';
 
-/** A count of tokens that counters can take: whole, not negative, exact. */
-export function wholeTokens(tokens: number): number {
-  return tokens > 0 ? Math.min(Math.ceil(tokens), Number.MAX_SAFE_INTEGER) : 0;
+/** Amounts that counters can take: whole, not negative, exact. */
+export function wholeAmounts(amounts: Amounts): Amounts {
+  const [tokens, cost] = [whole(amounts.tokens), whole(amounts.cost)];
+  return tokens === amounts.tokens && cost === amounts.cost ? amounts : { tokens, cost };
+}
+
+function whole(amount: number): number {
+  return amount > 0 ? Math.min(Math.ceil(amount), Number.MAX_SAFE_INTEGER) : 0;
 }

@@ -1,30 +1,24 @@
-// The limiter in the memory of this process: the holders it remembers and the requests it has admitted. It is synchronous for a
-// holder whose totals are known. holder-counters.ts counts, verdict.ts decides.
-import type { TierLimits } from '../config/limit-table.ts';
+// The limiter in the memory of this process: the scopes it remembers and the requests it has admitted. It is synchronous where
+// the totals of all scopes are known. scope-counters.ts counts, verdict.ts decides.
 import type { HolderTotals } from '../store/usage-record.ts';
+import type { ActiveLimits } from './active-limits.ts';
 import { type Moment, utcDateAt } from './calendar.ts';
-import { HolderCounters, type Reservation } from './holder-counters.ts';
 import type { InitialTotals } from './initial-totals.ts';
 import { type FleetPlace, type LastKnownCounters, shareOf } from './last-known.ts';
 import {
   type Admission,
+  type Amounts,
   type Lease,
   type Limiter,
   type LimitMetrics,
-  type LimitStates,
+  type ScopeStates,
   SettledOnce,
   WINDOW_MS,
-  wholeTokens,
+  wholeAmounts,
 } from './limiter.ts';
-import {
-  type ActiveLimits,
-  activeLimits,
-  capsOf,
-  type LimitUsage,
-  limitStatesOf,
-  rejectionOf,
-  sumOf,
-} from './verdict.ts';
+import type { Scope, Scopes } from './scope.ts';
+import { type Reservation, ScopeCounters } from './scope-counters.ts';
+import { capsOf, type LimitUsage, limitStatesOf, rejectionOf, sumOf } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
   readonly initialTotals: InitialTotals;
@@ -35,13 +29,13 @@ export interface MemoryLimiterOptions {
   readonly wallNow?: () => number;
   /** Length of the minute window. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
-  /** Holders that are remembered, besides those with running requests, which are bounded elsewhere. Default 100,000. */
-  readonly maxHolders?: number;
+  /** Scopes that are remembered, besides those with running requests, which are bounded elsewhere. Default 100,000. */
+  readonly maxScopes?: number;
 }
 
 /** Counters of Redis, which continue here. */
 export interface SharedCounters {
-  readonly lastKnown: (holder: string) => LastKnownCounters | undefined;
+  readonly lastKnown: (scope: string) => LastKnownCounters | undefined;
   /** The position among the replicas that share the rest at the moment; undefined: it is not shared. */
   readonly fleet: () => FleetPlace | undefined;
 }
@@ -50,9 +44,9 @@ export class MemoryLimiter implements Limiter {
   readonly #options: Required<MemoryLimiterOptions>;
   #shared: SharedCounters | undefined;
   /** With running requests. */
-  readonly #busy = new Map<string, HolderCounters>();
+  readonly #busy = new Map<string, ScopeCounters>();
   /** Without; the longest idle first. */
-  readonly #idle = new Map<string, HolderCounters>();
+  readonly #idle = new Map<string, ScopeCounters>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
 
@@ -61,12 +55,12 @@ export class MemoryLimiter implements Limiter {
       now: () => performance.now(),
       wallNow: Date.now,
       windowMs: WINDOW_MS,
-      maxHolders: 100_000,
+      maxScopes: 100_000,
       ...options,
     };
   }
 
-  /** Holders that are remembered. */
+  /** Scopes that are remembered. */
   get size(): number {
     return this.#busy.size + this.#idle.size;
   }
@@ -76,41 +70,53 @@ export class MemoryLimiter implements Limiter {
     this.#shared = shared;
   }
 
-  admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission> {
-    const counters = this.#countersOf(holder);
-    const active = activeLimits(limits);
+  admit(scopes: Scopes, amounts: Amounts, held?: Lease): Admission | Promise<Admission> {
     const moment = this.#moment();
-    const cost = wholeTokens(tokens);
-    if (active.needTotals) {
-      if (!counters.knowsTotals(moment.date)) {
-        return this.#options.initialTotals.read(holder).then((totals) => {
-          // The holder may have been forgotten meanwhile.
-          const found = this.#setTotals(this.#countersOf(holder), totals);
-          return this.#decide(found, active, cost, held, this.#moment());
-        });
+    const all = scopes.list.map((scope) => this.#countersOf(scope));
+    const whole = wholeAmounts(amounts);
+    const lease = held instanceof MemoryLease ? held : undefined;
+    if (scopes.needTotals) {
+      const missing = this.#missing(scopes, all, moment);
+      if (missing.length > 0) {
+        return Promise.all(missing.map((scope) => this.#read(scope))).then(() =>
+          this.#decide(
+            scopes,
+            // One may have been forgotten meanwhile.
+            scopes.list.map((scope) => this.#countersOf(scope)),
+            whole,
+            lease,
+            this.#moment(),
+          ),
+        );
       }
-      if (counters.isProvisional) this.#learn(counters);
     }
-    return this.#decide(counters, active, cost, held, moment);
+    return this.#decide(scopes, all, whole, lease, moment);
   }
 
-  peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
-    const known = this.#busy.get(holder) ?? this.#idle.get(holder);
-    const counters = this.#refreshed(known ?? new HolderCounters(holder, this.#options.windowMs));
-    const active = activeLimits(limits);
-    const states = () => limitStatesOf(this.#usage(counters, this.#moment()), active);
-    if (!active.needTotals || counters.knowsTotals(this.#moment().date)) return states();
-    return this.#options.initialTotals.read(holder).then((totals) => {
-      this.#setTotals(counters, totals);
-      return states();
+  peek(scopes: Scopes): ScopeStates | Promise<ScopeStates> {
+    const all = scopes.list.map((scope) => {
+      const known = this.#busy.get(scope.id) ?? this.#idle.get(scope.id);
+      return this.#refreshed(known ?? new ScopeCounters(scope, this.#options.windowMs));
     });
+    const states = () => this.#states(scopes, all, this.#moment());
+    const missing = all.filter(
+      (counters, index) =>
+        scopes.list[index]?.active.needTotals === true && !counters.knowsTotals(this.#moment().date),
+    );
+    if (missing.length === 0) return states();
+    const reads = missing.map(async (counters) =>
+      this.#setTotals(counters, await this.#options.initialTotals.read(counters.scope)),
+    );
+    return Promise.all(reads).then(states);
   }
 
-  use(holder: string, tokens: number): void {
-    this.#countersOf(holder).add(this.#moment(), wholeTokens(tokens));
+  use(scopes: Scopes, amounts: Amounts): void {
+    const moment = this.#moment();
+    const whole = wholeAmounts(amounts);
+    for (const scope of scopes.list) this.#countersOf(scope).add(moment, whole);
   }
 
-  /** Totals are outdated: those of every holder are read again before use. Minute windows and running requests stay. */
+  /** Totals are outdated: those of every scope are read again before use. Minute windows and running requests stay. */
   forgetTotals(): void {
     this.#generation += 1;
   }
@@ -124,96 +130,131 @@ export class MemoryLimiter implements Limiter {
     return { now: Math.floor(now()), wallMs, date: utcDateAt(wallMs) };
   }
 
-  #setTotals(counters: HolderCounters, totals: HolderTotals | undefined): HolderCounters {
+  /** The scopes whose totals are needed and not known. Those that are provisional are read beside. */
+  #missing({ list }: Scopes, all: readonly ScopeCounters[], { date }: Moment): Scope[] {
+    return list.filter(({ active }, index) => {
+      const counters = all[index];
+      if (!active.needTotals || counters === undefined) return false;
+      if (!counters.knowsTotals(date)) return true;
+      if (counters.isProvisional) this.#learn(counters);
+      return false;
+    });
+  }
+
+  async #read(scope: Scope): Promise<void> {
+    const totals = await this.#options.initialTotals.read(scope);
+    this.#setTotals(this.#countersOf(scope), totals);
+  }
+
+  #setTotals(counters: ScopeCounters, totals: HolderTotals | undefined): void {
     const { date } = this.#moment();
     // Another request may have been first.
     if (!counters.knowsTotals(date)) counters.setTotals(totals, date);
-    return counters;
   }
 
   /** Reads totals that were not available, while requests continue. */
-  #learn(counters: HolderCounters): void {
-    if (this.#options.initialTotals.isBackingOff(counters.holder)) return;
-    void this.#options.initialTotals.read(counters.holder).then((totals) => {
+  #learn(counters: ScopeCounters): void {
+    if (this.#options.initialTotals.isBackingOff(counters.scope)) return;
+    void this.#options.initialTotals.read(counters.scope).then((totals) => {
       if (totals !== undefined && counters.isProvisional) counters.setTotals(totals, this.#moment().date);
     });
   }
 
   #decide(
-    counters: HolderCounters,
-    active: ActiveLimits,
-    tokens: number,
-    held: Lease | undefined,
+    scopes: Scopes,
+    all: readonly ScopeCounters[],
+    amounts: Amounts,
+    held: MemoryLease | undefined,
     moment: Moment,
   ): Admission {
-    const lease = held instanceof MemoryLease ? held : undefined;
-    const usage = this.#usage(counters, moment);
-    const rejection = rejectionOf(
-      lease === undefined ? usage : counters.without(usage, lease.reservation),
-      active,
-      tokens,
-      { hasSlot: lease !== undefined, caps: this.#caps(counters, active, moment) },
-    );
-    if (rejection !== undefined) return { ...rejection, states: limitStatesOf(usage, active) };
-    if (lease !== undefined) counters.change(moment, lease.reservation, tokens);
-    const admitted = lease ?? this.#reserve(counters, moment, tokens);
-    return {
-      kind: 'admitted',
-      lease: admitted,
-      states: limitStatesOf(this.#usage(counters, moment), active),
-    };
+    const checks = all.map((counters, index) => {
+      const usage = this.#usage(counters, moment);
+      const own = held?.reservationIn(counters);
+      return {
+        usage: own === undefined ? usage : counters.without(usage, own),
+        hasSlot: own !== undefined,
+        caps: this.#caps(counters, scopes.list[index]?.active, moment),
+      };
+    });
+    const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
+    if (rejection !== undefined) return rejection;
+    const lease = held ?? new MemoryLease(amounts, (real) => this.#settle(lease, real));
+    for (const counters of all) {
+      const own = held?.reservationIn(counters);
+      if (own === undefined) lease.reservations.push(this.#reserve(counters, moment, amounts));
+      else counters.change(moment, own, amounts);
+    }
+    if (held === undefined) this.#options.metrics.limitLeases.add(1);
+    else held.amounts = amounts;
+    return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
   }
 
-  #reserve(counters: HolderCounters, moment: Moment, tokens: number): MemoryLease {
-    const reservation = counters.reserve(moment, tokens);
+  #reserve(counters: ScopeCounters, moment: Moment, amounts: Amounts): Reservation {
+    const reservation = counters.reserve(moment, amounts);
     if (counters.running === 1) this.#move(counters, this.#idle, this.#busy);
-    this.#options.metrics.limitLeases.add(1);
-    return new MemoryLease(reservation, (real) => this.#settle(counters, reservation, real));
+    return reservation;
+  }
+
+  #states({ list }: Scopes, all: readonly ScopeCounters[], moment: Moment): ScopeStates {
+    return all.map((counters, index) => {
+      const active = list[index]?.active;
+      return active === undefined ? {} : limitStatesOf(this.#usage(counters, moment), active);
+    });
   }
 
   /** What is counted here, and in Redis before. */
-  #usage(counters: HolderCounters, moment: Moment): LimitUsage {
+  #usage(counters: ScopeCounters, moment: Moment): LimitUsage {
     const usage = counters.usage(moment);
     return counters.base === undefined ? usage : sumOf(usage, counters.base.at(moment));
   }
 
-  #caps({ holder, base }: HolderCounters, active: ActiveLimits, moment: Moment): number[] | undefined {
+  #caps(
+    { scope, base }: ScopeCounters,
+    active: ActiveLimits | undefined,
+    moment: Moment,
+  ): number[] | undefined {
     const fleet = this.#shared?.fleet();
-    if (fleet === undefined) return undefined;
-    return capsOf(base?.at(moment), active, (left) => shareOf(left, holder, fleet));
+    if (fleet === undefined || active === undefined) return undefined;
+    return capsOf(base?.at(moment), active, (left) => shareOf(left, scope.id, fleet));
   }
 
-  #settle(counters: HolderCounters, reservation: Reservation, tokens: number): void {
-    counters.settle(this.#moment(), reservation, tokens);
+  #settle({ reservations }: MemoryLease, amounts: Amounts): void {
+    const moment = this.#moment();
+    for (const reservation of reservations) {
+      const { counters } = reservation;
+      counters.settle(moment, reservation, amounts);
+      if (counters.running === 0) this.#move(counters, this.#busy, this.#idle);
+    }
     this.#options.metrics.limitLeases.add(-1);
-    if (counters.running === 0) this.#move(counters, this.#busy, this.#idle);
   }
 
-  #move(counters: HolderCounters, from: Map<string, HolderCounters>, to: Map<string, HolderCounters>): void {
-    from.delete(counters.holder);
-    to.set(counters.holder, counters);
+  #move(counters: ScopeCounters, from: Map<string, ScopeCounters>, to: Map<string, ScopeCounters>): void {
+    const { id } = counters.scope;
+    from.delete(id);
+    to.set(id, counters);
     this.#trim();
   }
 
-  #countersOf(holder: string): HolderCounters {
-    const busy = this.#busy.get(holder);
+  #countersOf(scope: Scope): ScopeCounters {
+    const { id } = scope;
+    const busy = this.#busy.get(id);
     if (busy !== undefined) return this.#refreshed(busy);
-    const idle = this.#idle.get(holder);
+    const idle = this.#idle.get(id);
     if (idle !== undefined) {
       // Moves it to the end.
-      this.#idle.delete(holder);
-      this.#idle.set(holder, idle);
+      this.#idle.delete(id);
+      this.#idle.set(id, idle);
       return this.#refreshed(idle);
     }
-    const counters = this.#refreshed(new HolderCounters(holder, this.#options.windowMs));
-    this.#idle.set(holder, counters);
+    const counters = this.#refreshed(new ScopeCounters(scope, this.#options.windowMs));
+    this.#idle.set(id, counters);
     this.#trim();
     this.#options.metrics.limitHolders.set(this.size);
     return counters;
   }
 
-  #refreshed(counters: HolderCounters): HolderCounters {
-    const lastKnown = this.#shared?.lastKnown(counters.holder);
+  #refreshed(counters: ScopeCounters): ScopeCounters {
+    const lastKnown = this.#shared?.lastKnown(counters.scope.id);
     const isBeside = lastKnown?.hasTotals === true && lastKnown === counters.base;
     if (counters.generation !== this.#generation && !isBeside) counters.forgetTotals();
     counters.generation = this.#generation;
@@ -226,13 +267,13 @@ export class MemoryLimiter implements Limiter {
     return counters;
   }
 
-  /** A forgotten holder starts with a new minute window and the totals of the store. */
+  /** A forgotten scope starts with a new minute window and the totals of the store. */
   #trim(): void {
-    if (this.size <= this.#options.maxHolders) return;
-    for (const [holder] of this.#idle) {
-      // The holder in use stays.
+    if (this.size <= this.#options.maxScopes) return;
+    for (const [id] of this.#idle) {
+      // The scope in use stays.
       if (this.#idle.size === 1) return;
-      this.#idle.delete(holder);
+      this.#idle.delete(id);
       this.#options.metrics.limitHolders.set(this.size);
       return;
     }
@@ -240,14 +281,15 @@ export class MemoryLimiter implements Limiter {
 }
 
 class MemoryLease extends SettledOnce {
-  readonly reservation: Reservation;
+  readonly reservations: Reservation[] = [];
+  override amounts: Amounts;
 
-  constructor(reservation: Reservation, onSettled: (tokens: number) => void) {
+  constructor(amounts: Amounts, onSettled: (amounts: Amounts) => void) {
     super(onSettled);
-    this.reservation = reservation;
+    this.amounts = amounts;
   }
 
-  override get tokens(): number {
-    return this.reservation.tokens;
+  reservationIn(counters: ScopeCounters): Reservation | undefined {
+    return this.reservations.find((each) => each.counters === counters);
   }
 }

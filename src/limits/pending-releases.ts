@@ -1,13 +1,14 @@
 // Releases that wait for Redis: of leases, and of usage that was counted without it. Bounded; drops are counted. It does not
 // know Redis: its owner sends.
-import type { LimitMetrics, ReleaseDropReason } from './limiter.ts';
+import type { Amounts, LimitMetrics, ReleaseDropReason } from './limiter.ts';
+import type { Scopes } from './scope.ts';
 
-/** The real usage of one request, or of several requests of a holder without leases in Redis. */
+/** The real usage of one request, or of several requests of the same scopes without leases in Redis. */
 export interface PendingRelease {
-  readonly holder: string;
+  readonly scopes: Scopes;
   /** The lease as Redis stores it, or its id alone where no reply gave the rest; empty: no lease. */
   readonly member: string;
-  readonly tokens: number;
+  readonly amounts: Amounts;
   /** Requests to count: 0 for a lease, which has counted its own; -1 to undo that. */
   readonly requests: number;
   /** What is counted if Redis does not have the lease: see `settle` in reserve.lua. */
@@ -20,7 +21,7 @@ export interface Recent {
   /** Monotonic milliseconds: when the first request was admitted. */
   readonly since: number;
   readonly requests: number;
-  readonly tokens: number;
+  readonly amounts: Amounts;
 }
 
 export class PendingReleases {
@@ -40,10 +41,10 @@ export class PendingReleases {
     return this.#waiting.size;
   }
 
-  /** Usage without a lease is summed by holder, so that a long outage needs one entry for each. */
+  /** Usage without a lease is summed by scopes, so that a long outage needs one entry for each combination. */
   add(release: PendingRelease): void {
     const isLease = release.member !== '';
-    const name = isLease ? `lease ${release.member}` : `use ${release.holder}`;
+    const name = isLease ? `lease ${release.member}` : `use ${namesOf(release.scopes)}`;
     const held = this.#waiting.get(name);
     if (held === undefined && this.#waiting.size >= this.#limit) {
       this.drop('overflow');
@@ -72,15 +73,23 @@ export class PendingReleases {
     const isOneWindow = last.recent.since - first.recent.since < this.#windowMs;
     return {
       ...held,
-      tokens: held.tokens + more.tokens,
+      amounts: sumOfAmounts(held.amounts, more.amounts),
       requests: held.requests + more.requests,
       recent: isOneWindow
         ? {
             since: first.recent.since,
             requests: held.recent.requests + more.recent.requests,
-            tokens: held.recent.tokens + more.recent.tokens,
+            amounts: sumOfAmounts(held.recent.amounts, more.recent.amounts),
           }
         : last.recent,
     };
   }
+}
+
+function sumOfAmounts(one: Amounts, other: Amounts): Amounts {
+  return { tokens: one.tokens + other.tokens, cost: one.cost + other.cost };
+}
+
+function namesOf({ slot, list }: Scopes): string {
+  return `${slot} ${list.map(({ id }) => id).join(' ')}`;
 }

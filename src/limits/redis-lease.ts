@@ -1,36 +1,44 @@
 // The lease of a request that Redis has admitted, and the releases that are sent when requests end.
-import { SettledOnce } from './limiter.ts';
+import { type Amounts, NO_AMOUNTS, SettledOnce } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
+import type { Scopes } from './scope.ts';
 
 export class RedisLease extends SettledOnce {
-  readonly holder: string;
+  scopes: Scopes;
   /** As Redis stores it, or its id alone. */
   member: string;
-  override tokens: number;
+  override amounts: Amounts;
 
-  constructor(holder: string, member: string, tokens: number, onSettled: (tokens: number) => void) {
+  constructor(scopes: Scopes, member: string, amounts: Amounts, onSettled: (amounts: Amounts) => void) {
     super(onSettled);
-    this.holder = holder;
+    this.scopes = scopes;
     this.member = member;
-    this.tokens = tokens;
+    this.amounts = amounts;
   }
 }
 
-/** @param tokens really used */
-export function pendingReleaseOf({ holder, member }: RedisLease, tokens: number): PendingRelease {
+/** @param amounts really used */
+export function pendingReleaseOf({ scopes, member }: RedisLease, amounts: Amounts): PendingRelease {
   const orElse = member.includes(':') ? 'real' : 'use';
-  return { holder, member, tokens, requests: 0, orElse, recent: { since: 0, requests: 0, tokens: 0 } };
+  return {
+    scopes,
+    member,
+    amounts,
+    requests: 0,
+    orElse,
+    recent: { since: 0, requests: 0, amounts: NO_AMOUNTS },
+  };
 }
 
 /** Usage without a lease, or of a lease that Redis may have by this id. @param since monotonic milliseconds */
 export function usageReleaseOf(
-  holder: string,
+  scopes: Scopes,
   member: string,
   requests: number,
-  tokens: number,
+  amounts: Amounts,
   since: number,
 ): PendingRelease {
-  return { holder, member, tokens, requests, orElse: 'use', recent: { since, requests, tokens } };
+  return { scopes, member, amounts, requests, orElse: 'use', recent: { since, requests, amounts } };
 }
 
 /** The part of a lease by which Redis finds it. */

@@ -1,7 +1,7 @@
 // The limiter that all replicas share: one call of reserve.lua for an admission and one for its release. While Redis is
 // unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
-import type { TierLimits } from '../config/limit-table.ts';
+import { PLAIN_LIMITS } from '../config/limit-table.ts';
 import { RecentMap } from '../recent-map.ts';
 import {
   type RedisClient,
@@ -14,12 +14,14 @@ import type { InitialTotals } from './initial-totals.ts';
 import { LastKnownCounters } from './last-known.ts';
 import {
   type Admission,
+  type Amounts,
   type Lease,
   type Limiter,
   type LimitMetrics,
-  type LimitStates,
+  NO_AMOUNTS,
+  type ScopeStates,
   WINDOW_MS,
-  wholeTokens,
+  wholeAmounts,
 } from './limiter.ts';
 import { type PendingRelease, PendingReleases } from './pending-releases.ts';
 import { leaseIdOf, pendingReleaseOf, RedisLease, usageReleaseOf } from './redis-lease.ts';
@@ -31,11 +33,12 @@ import {
   readReserveAnswer,
   unexpected,
 } from './reserve-script.ts';
-import { type ActiveLimits, activeLimits, limitStatesOf, rejectionOf } from './verdict.ts';
+import type { Scope, Scopes } from './scope.ts';
+import { limitStatesOf, rejectionOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
 const BATCH = 100;
-/** Holders whose last known counters are kept. */
+/** Scopes whose last known counters are kept. */
 const MAX_LAST_KNOWN = 10_000;
 
 export interface RedisLimiterOptions {
@@ -58,8 +61,10 @@ export class RedisLimiter implements Limiter {
   readonly #options: Required<RedisLimiterOptions>;
   readonly #script: RedisScript;
   readonly #pending: PendingReleases;
-  /** Leases of this process, by holder. */
+  /** Leases of this process, by slot. */
   readonly #leases = new Map<string, Set<RedisLease>>();
+  /** Their number in each scope. */
+  readonly #running = new Map<string, number>();
   readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_LAST_KNOWN);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
@@ -101,42 +106,38 @@ export class RedisLimiter implements Limiter {
    * @throws RedisUnavailable when Redis does not answer
    * @throws RedisCommandError when Redis rejects the command, e.g. because it is out of memory
    */
-  async admit(
-    holder: string,
-    limits: TierLimits,
-    tokens: number,
-    held?: Lease,
-    ownId?: string,
-  ): Promise<Admission> {
-    const cost = wholeTokens(tokens);
-    const active = activeLimits(limits);
-    if (held instanceof RedisLease) return await this.#change(held, active, cost);
+  async admit(scopes: Scopes, amounts: Amounts, held?: Lease, ownId?: string): Promise<Admission> {
+    const whole = wholeAmounts(amounts);
+    if (held instanceof RedisLease) {
+      // Its keys are in one slot until it ends.
+      const kept = held.scopes.slot === scopes.slot ? scopes : held.scopes;
+      return await this.#change(held, kept, whole);
+    }
     const id = ownId ?? this.newId();
-    const answer = await this.#ask('reserve', holder, active, [id, cost]).catch((error: unknown) => {
-      if (ownId === undefined && mayBeDone(error)) this.takeBack(holder, id);
+    const answer = await this.#ask('reserve', scopes, id, whole).catch((error: unknown) => {
+      if (ownId === undefined && mayBeDone(error)) this.takeBack(scopes, id);
       throw error;
     });
-    const lease = answer.isAdmitted ? this.#lease(holder, answer.member, cost) : undefined;
-    this.#remember(holder, active, answer);
-    return admissionOf(answer, active, cost, lease);
+    const lease = answer.isAdmitted ? this.#lease(scopes, answer.member, whole) : undefined;
+    this.#remember(scopes, answer);
+    return admissionOf(scopes, answer, whole, lease);
   }
 
   /** Throws as `admit` does. */
-  async peek(holder: string, limits: TierLimits): Promise<LimitStates> {
-    const active = activeLimits(limits);
-    const answer = await this.#ask('peek', holder, active, ['', 0]);
-    this.#remember(holder, active, answer);
-    return limitStatesOf(answer.usage, active);
+  async peek(scopes: Scopes): Promise<ScopeStates> {
+    const answer = await this.#ask('peek', scopes, '', NO_AMOUNTS);
+    this.#remember(scopes, answer);
+    return statesOf(scopes, answer);
   }
 
-  /** What Redis last said of a holder. */
-  lastKnown(holder: string): LastKnownCounters | undefined {
-    return this.#lastKnown.get(holder);
+  /** What Redis last said of a scope. @param scope its id */
+  lastKnown(scope: string): LastKnownCounters | undefined {
+    return this.#lastKnown.get(scope);
   }
 
   /** Never throws. */
-  use(holder: string, tokens: number): void {
-    this.#send(usageReleaseOf(holder, '', 0, wholeTokens(tokens), this.#options.now()));
+  use(scopes: Scopes, amounts: Amounts): void {
+    this.#send(usageReleaseOf(scopes, '', 0, wholeAmounts(amounts), this.#options.now()));
   }
 
   /**
@@ -144,13 +145,13 @@ export class RedisLimiter implements Limiter {
    * @param id of an admission that Redis may have made without a reply, and which it then settles. Empty: there was none
    * @param since monotonic milliseconds: when it was admitted
    */
-  charge(holder: string, tokens: number, since: number = this.#options.now(), id = ''): void {
-    this.#send(usageReleaseOf(holder, id, 1, wholeTokens(tokens), since));
+  charge(scopes: Scopes, amounts: Amounts, since: number = this.#options.now(), id = ''): void {
+    this.#send(usageReleaseOf(scopes, id, 1, wholeAmounts(amounts), since));
   }
 
   /** Undoes an admission without a reply, if Redis has made it. Never throws. */
-  takeBack(holder: string, id: string): void {
-    this.#send({ ...usageReleaseOf(holder, id, -1, 0, this.#options.now()), orElse: 'none' });
+  takeBack(scopes: Scopes, id: string): void {
+    this.#send({ ...usageReleaseOf(scopes, id, -1, NO_AMOUNTS, this.#options.now()), orElse: 'none' });
   }
 
   /**
@@ -159,18 +160,18 @@ export class RedisLimiter implements Limiter {
    * @throws as `admit`. A repeated call counts once
    */
   async enter(
-    holder: string,
+    scopes: Scopes,
     id: string,
-    request: { readonly tokens: number; readonly since: number },
+    request: { readonly amounts: Amounts; readonly since: number },
     isOver: () => boolean,
   ): Promise<Lease | undefined> {
-    const tokens = wholeTokens(request.tokens);
+    const amounts = wholeAmounts(request.amounts);
     const age = Math.max(0, Math.round(this.#options.now() - request.since));
-    const member = await this.#call(holder, ['enter', id, tokens, age]);
+    const member = await this.#call(scopes, ['enter', id, amounts.tokens, age]);
     if (typeof member !== 'string') throw unexpected();
     if (isOver()) return undefined;
-    this.#lastKnown.get(holder)?.entered();
-    return this.#lease(holder, member, tokens);
+    for (const scope of scopes.list) this.#lastKnown.get(scope.id)?.entered();
+    return this.#lease(scopes, member, amounts);
   }
 
   /** Resolves when each release so far was delivered, waits for Redis, or was dropped. */
@@ -193,35 +194,37 @@ export class RedisLimiter implements Limiter {
 
   async #ask(
     operation: 'reserve' | 'change' | 'peek',
-    holder: string,
-    active: ActiveLimits,
-    request: readonly [id: string, tokens: number],
+    scopes: Scopes,
+    id: string,
+    amounts: Amounts,
   ): Promise<ReserveAnswer> {
-    const args = [operation, ...request, ...active.maxima];
-    const answer = readReserveAnswer(await this.#call(holder, args));
+    const [scope] = scopes.list;
+    const args = [operation, id, amounts.tokens, ...maximaOf(scope)];
+    const answer = readReserveAnswer(await this.#call(scopes, args));
     if (answer !== undefined) {
-      if (answer.isProvisional) this.#learn(holder, active);
+      if (answer.isProvisional) this.#learn(scopes);
       return answer;
     }
-    const totals = await this.#options.initialTotals.read(holder);
-    const seeded = readReserveAnswer(await this.#call(holder, [...args, ...initialTotalsArgs(totals)]));
+    const totals = await this.#options.initialTotals.read(scope);
+    const seeded = readReserveAnswer(await this.#call(scopes, [...args, ...initialTotalsArgs(totals)]));
     if (seeded === undefined) throw unexpected();
     return seeded;
   }
 
   /** Reads totals that were not available, while requests continue. */
-  #learn(holder: string, active: ActiveLimits): void {
-    if (this.#options.initialTotals.isBackingOff(holder)) return;
-    void this.#options.initialTotals.read(holder).then(async (totals) => {
+  #learn(scopes: Scopes): void {
+    const [scope] = scopes.list;
+    if (this.#options.initialTotals.isBackingOff(scope)) return;
+    void this.#options.initialTotals.read(scope).then(async (totals) => {
       if (totals === undefined) return;
-      const args = ['peek', '', 0, ...active.maxima, ...initialTotalsArgs(totals)];
+      const args = ['peek', '', 0, ...maximaOf(scope), ...initialTotalsArgs(totals)];
       // A later request tries again.
-      await this.#call(holder, args).catch(() => {});
+      await this.#call(scopes, args).catch(() => {});
     });
   }
 
-  async #call(holder: string, args: readonly (string | number)[]): Promise<unknown> {
-    const keys = keysOf(holder);
+  async #call({ list: [scope] }: Scopes, args: readonly (string | number)[]): Promise<unknown> {
+    const keys = keysOf(scope.id);
     const { redis, windowMs, leaseMs } = this.#options;
     try {
       return await this.#script(keys, [windowMs, leaseMs, ...args]);
@@ -234,44 +237,59 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  async #change(lease: RedisLease, active: ActiveLimits, tokens: number): Promise<Admission> {
-    const { holder, member } = lease;
-    const answer = await this.#ask('change', holder, active, [member, tokens]).catch((error: unknown) => {
+  async #change(lease: RedisLease, scopes: Scopes, amounts: Amounts): Promise<Admission> {
+    const { member } = lease;
+    const answer = await this.#ask('change', scopes, member, amounts).catch((error: unknown) => {
       // The id finds whichever of the two exists.
       if (mayBeDone(error)) lease.member = leaseIdOf(member);
       throw error;
     });
     if (answer.isAdmitted) {
       lease.member = answer.member;
-      lease.tokens = tokens;
+      this.#track(lease, -1);
+      lease.scopes = scopes;
+      lease.amounts = amounts;
+      if (!lease.isSettled) this.#track(lease, 1);
       // It may have been settled meanwhile, by its previous form.
-      if (lease.isSettled) this.#send(pendingReleaseOf(lease, 0));
+      if (lease.isSettled) this.#send(pendingReleaseOf(lease, NO_AMOUNTS));
     }
-    this.#remember(holder, active, answer);
-    return admissionOf(answer, active, tokens, answer.isAdmitted ? lease : undefined, true);
+    this.#remember(scopes, answer);
+    return admissionOf(scopes, answer, amounts, answer.isAdmitted ? lease : undefined, true);
   }
 
-  #remember(holder: string, { needTotals }: ActiveLimits, { usage, isProvisional }: ReserveAnswer): void {
-    const hasTotals = needTotals && !isProvisional;
-    const own = this.#leases.get(holder)?.size ?? 0;
+  #remember({ list: [scope] }: Scopes, { usage, isProvisional }: ReserveAnswer): void {
+    const hasTotals = scope.active.needTotals && !isProvisional;
+    const own = this.#running.get(scope.id) ?? 0;
     const { leaseMs } = this.#options;
     // Whole milliseconds, as in memory-limiter.ts, which continues from it.
     const now = Math.floor(this.#options.now());
-    this.#lastKnown.set(holder, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
+    this.#lastKnown.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
   }
 
-  #lease(holder: string, member: string, tokens: number): Lease {
-    const leases = this.#leases.get(holder) ?? new Set();
-    const lease = new RedisLease(holder, member, tokens, (real) => {
-      leases.delete(lease);
-      if (leases.size === 0) this.#leases.delete(holder);
+  #lease(scopes: Scopes, member: string, amounts: Amounts): Lease {
+    const lease: RedisLease = new RedisLease(scopes, member, amounts, (real) => {
+      this.#track(lease, -1);
       this.#options.metrics.limitLeases.add(-1);
-      this.#lastKnown.get(holder)?.settled(lease.tokens, real);
+      for (const { id } of lease.scopes.list) this.#lastKnown.get(id)?.settled(lease.amounts, real);
       this.#send(pendingReleaseOf(lease, real));
     });
-    this.#leases.set(holder, leases.add(lease));
+    this.#track(lease, 1);
     this.#options.metrics.limitLeases.add(1);
     return lease;
+  }
+
+  /** Adds or removes a lease of this process. */
+  #track(lease: RedisLease, by: 1 | -1): void {
+    const { slot, list } = lease.scopes;
+    const leases = this.#leases.get(slot) ?? new Set();
+    if (by === 1) this.#leases.set(slot, leases.add(lease));
+    else if (!leases.delete(lease)) return;
+    else if (leases.size === 0) this.#leases.delete(slot);
+    for (const { id } of list) {
+      const running = (this.#running.get(id) ?? 0) + by;
+      if (running === 0) this.#running.delete(id);
+      else this.#running.set(id, running);
+    }
   }
 
   #send(release: PendingRelease): void {
@@ -281,12 +299,21 @@ export class RedisLimiter implements Limiter {
 
   /** Never rejects. */
   async #deliver(release: PendingRelease): Promise<void> {
-    const { holder, member, tokens, requests, orElse, recent } = release;
+    const { scopes, member, amounts, requests, orElse, recent } = release;
     try {
       const age = Math.max(0, Math.round(this.#options.now() - recent.since));
-      const args = ['settle', member, tokens, requests, orElse, age, recent.requests, recent.tokens];
+      const args = [
+        'settle',
+        member,
+        amounts.tokens,
+        requests,
+        orElse,
+        age,
+        recent.requests,
+        recent.amounts.tokens,
+      ];
       // A lease that is not found has expired, or was settled by a call whose reply was late.
-      await this.#call(holder, args);
+      await this.#call(scopes, args);
     } catch (error) {
       if (!(error instanceof RedisUnavailable)) this.#pending.drop('error');
       else if (error.reason === 'closed' || this.#isClosed) this.#pending.drop('closed');
@@ -315,14 +342,15 @@ export class RedisLimiter implements Limiter {
   /** A lease may be settled during its renewal: Redis executes both in the order in which they were sent. */
   async #renewAll(): Promise<void> {
     let calls: Promise<unknown>[] = [];
-    for (const [holder, leases] of [...this.#leases]) {
+    for (const leases of [...this.#leases.values()]) {
       const all = [...leases];
       for (let start = 0; start < all.length; start += BATCH) {
         if (!this.#options.redis.isUp) return;
         // Some may have been settled since the list was made.
         const present = all.slice(start, start + BATCH).filter((lease) => leases.has(lease));
-        if (present.length === 0) continue;
-        calls.push(this.#call(holder, ['renew', ...present.map(({ member }) => member)]));
+        const [first] = present;
+        if (first === undefined) continue;
+        calls.push(this.#call(first.scopes, ['renew', ...present.map(({ member }) => member)]));
         if (calls.length < BATCH) continue;
         await Promise.allSettled(calls);
         calls = [];
@@ -333,17 +361,25 @@ export class RedisLimiter implements Limiter {
 }
 
 function admissionOf(
-  { usage }: ReserveAnswer,
-  active: ActiveLimits,
-  tokens: number,
+  scopes: Scopes,
+  answer: ReserveAnswer,
+  amounts: Amounts,
   lease: Lease | undefined,
   hasSlot = false,
 ): Admission {
-  const states = limitStatesOf(usage, active);
-  if (lease !== undefined) return { kind: 'admitted', lease, states };
-  const rejection = rejectionOf(usage, active, tokens, { hasSlot });
+  const states = () => statesOf(scopes, answer);
+  if (lease !== undefined) return { kind: 'admitted', lease, states: states() };
+  const rejection = rejectionOf(scopes, [{ usage: answer.usage, hasSlot }], amounts, states);
   if (rejection === undefined) throw unexpected();
-  return { ...rejection, states };
+  return rejection;
+}
+
+function statesOf({ list: [scope] }: Scopes, { usage }: ReserveAnswer): ScopeStates {
+  return [limitStatesOf(usage, scope.active)];
+}
+
+function maximaOf({ active }: Scope): readonly number[] {
+  return active.maxima.slice(0, PLAIN_LIMITS.length);
 }
 
 /** Whether Redis may have executed a call without a reply. */

@@ -1,6 +1,6 @@
 // What reserve.lua is called with and what it returns. The script starts with the table of limits as Lua constants.
 import { readFileSync } from 'node:fs';
-import { LIMITS, type LimitRow, TOTAL_LIMITS } from '../config/limit-table.ts';
+import { type LimitRow, PLAIN_LIMITS, TOTAL_LIMITS } from '../config/limit-table.ts';
 import { RedisCommandError } from '../redis/redis-client.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import { utcDateAt } from './calendar.ts';
@@ -25,7 +25,7 @@ export function reserveScript(limits: readonly LimitRow[]): string {
   ].join('\n');
 }
 
-export const LUA = reserveScript(LIMITS);
+export const LUA = reserveScript(PLAIN_LIMITS);
 
 /** The state of one holder, as the script returns it. */
 export interface ReserveAnswer {
@@ -43,7 +43,10 @@ export function keysOf(holder: string): string[] {
 }
 
 export function initialTotalsArgs(totals: HolderTotals | undefined): number[] {
-  return [totals === undefined ? 0 : 1, ...TOTAL_LIMITS.map(({ name }) => totals?.[name] ?? 0)];
+  return [
+    totals === undefined ? 0 : 1,
+    ...TOTAL_LIMITS.filter(({ counts }) => counts !== 'cost').map(({ name }) => totals?.[name] ?? 0),
+  ];
 }
 
 /** @returns undefined when the script needs totals */
@@ -53,7 +56,7 @@ export function readReserveAnswer(answer: unknown): ReserveAnswer | undefined {
   const member: unknown = answer[4];
   const [verdict = -1, wallMs = 0, windowLeftMs = 0, known] = answer.slice(0, 4).map(Number);
   const counts = answer.slice(5).map(Number);
-  if (typeof member !== 'string' || counts.length !== LIMITS.length) throw unexpected();
+  if (typeof member !== 'string' || counts.length !== PLAIN_LIMITS.length) throw unexpected();
   return {
     usage: { wallMs, date: utcDateAt(wallMs), windowLeftMs, counts },
     member,

@@ -1,19 +1,21 @@
 // The limiter of a fleet: the one in Redis, or the one of this process while Redis does not answer. The latter continues from
-// what Redis last said of the holder; what it admits is sent to Redis as soon as it answers again.
-import { pickLimits, type TierLimits } from '../config/limit-table.ts';
+// what Redis last said of each scope; what it admits is sent to Redis as soon as it answers again.
+import { pickLimits } from '../config/limit-table.ts';
 import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
 import { singleFlight } from '../single-flight.ts';
 import type { FleetPlace } from './last-known.ts';
 import {
   type Admission,
+  type Amounts,
   type Lease,
   type Limiter,
   type LimitMetrics,
-  type LimitStates,
+  type ScopeStates,
   SettledOnce,
 } from './limiter.ts';
 import type { MemoryLimiter } from './memory-limiter.ts';
 import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';
+import { changeLimits, type Scopes } from './scope.ts';
 
 export interface SharedLimiterOptions {
   readonly redis: Pick<RedisClient, 'isUp' | 'isLate' | 'onUp' | 'onDown'>;
@@ -39,7 +41,7 @@ export class SharedLimiter implements Limiter {
     const { redis, shared, local, metrics } = options;
     this.#options = options;
     local.continueFrom({
-      lastKnown: (holder) => shared.lastKnown(holder),
+      lastKnown: (scope) => shared.lastKnown(scope),
       // A late Redis will soon know all of it; an outage may be long.
       fleet: () => (redis.isLate ? options.fleet?.() : undefined),
     });
@@ -59,24 +61,24 @@ export class SharedLimiter implements Limiter {
     return this.#isDegraded;
   }
 
-  admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission> {
-    if (!(held instanceof Grant)) return this.#admit(holder, limits, tokens, held);
-    if (held.shared === undefined) return this.#changeHere(held, limits, tokens);
-    return this.#admit(holder, limits, tokens, held.shared);
+  admit(scopes: Scopes, amounts: Amounts, held?: Lease): Admission | Promise<Admission> {
+    if (!(held instanceof Grant)) return this.#admit(scopes, amounts, held);
+    if (held.shared === undefined) return this.#changeHere(held, scopes, amounts);
+    return this.#admit(scopes, amounts, held.shared);
   }
 
-  use(holder: string, tokens: number): void {
-    if (!this.#options.redis.isUp || this.#isDegraded) this.#options.local.use(holder, tokens);
+  use(scopes: Scopes, amounts: Amounts): void {
+    if (!this.#options.redis.isUp || this.#isDegraded) this.#options.local.use(scopes, amounts);
     // It is delivered when Redis is back.
-    this.#options.shared.use(holder, tokens);
+    this.#options.shared.use(scopes, amounts);
   }
 
-  peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
+  peek(scopes: Scopes): ScopeStates | Promise<ScopeStates> {
     // A full Redis can be read, but does not know what is admitted here.
-    if (!this.#options.redis.isUp || this.#isDegraded) return this.#options.local.peek(holder, limits);
-    return this.#options.shared.peek(holder, limits).catch((error: unknown) => {
+    if (!this.#options.redis.isUp || this.#isDegraded) return this.#options.local.peek(scopes);
+    return this.#options.shared.peek(scopes).catch((error: unknown) => {
       if (!isOfRedis(error)) throw error;
-      return this.#options.local.peek(holder, limits);
+      return this.#options.local.peek(scopes);
     });
   }
 
@@ -87,44 +89,38 @@ export class SharedLimiter implements Limiter {
     await this.#options.local.close();
   }
 
-  #admit(
-    holder: string,
-    limits: TierLimits,
-    tokens: number,
-    held: Lease | undefined,
-  ): Admission | Promise<Admission> {
-    if (!this.#options.redis.isUp) return this.#admitHere(holder, limits, tokens, held);
+  #admit(scopes: Scopes, amounts: Amounts, held: Lease | undefined): Admission | Promise<Admission> {
+    if (!this.#options.redis.isUp) return this.#admitHere(scopes, amounts, held);
     const id = this.#options.shared.newId();
-    return this.#options.shared.admit(holder, limits, tokens, held, id).then(
+    return this.#options.shared.admit(scopes, amounts, held, id).then(
       (admission) => this.#succeeded(admission),
       (error: unknown) => {
         this.#fail(error);
-        return this.#admitHere(holder, limits, tokens, held, mayBeDone(error) ? id : undefined);
+        return this.#admitHere(scopes, amounts, held, mayBeDone(error) ? id : undefined);
       },
     );
   }
 
   /** @param id of an admission that Redis may have made without a reply */
   #admitHere(
-    holder: string,
-    limits: TierLimits,
-    tokens: number,
+    scopes: Scopes,
+    amounts: Amounts,
     held: Lease | undefined,
     id?: string,
   ): Admission | Promise<Admission> {
-    if (held !== undefined) return this.#changeElsewhere(holder, limits, tokens, held);
+    if (held !== undefined) return this.#changeElsewhere(scopes, amounts, held);
     const since = performance.now();
-    const grant = (admission: Admission) => this.#grant(holder, admission, since, id);
-    const admission = this.#options.local.admit(holder, limits, tokens);
+    const grant = (admission: Admission) => this.#grant(scopes, admission, since, id);
+    const admission = this.#options.local.admit(scopes, amounts);
     return admission instanceof Promise ? admission.then(grant) : grant(admission);
   }
 
-  #grant(holder: string, admission: Admission, since: number, id: string | undefined): Admission {
+  #grant(scopes: Scopes, admission: Admission, since: number, id: string | undefined): Admission {
     if (admission.kind === 'refused') {
-      if (id !== undefined) this.#options.shared.takeBack(holder, id);
+      if (id !== undefined) this.#options.shared.takeBack(scopes, id);
       return admission;
     }
-    const request = { holder, since, local: admission.lease, id: id ?? this.#options.shared.newId() };
+    const request = { scopes, since, local: admission.lease, id: id ?? this.#options.shared.newId() };
     const grant = new Grant(request, id !== undefined, (real) => this.#settled(grant, real));
     this.#grants.add(grant);
     // It may be answering again by now.
@@ -132,34 +128,25 @@ export class SharedLimiter implements Limiter {
     return { ...admission, lease: grant };
   }
 
-  async #changeHere(grant: Grant, limits: TierLimits, tokens: number): Promise<Admission> {
-    const admission = await this.#options.local.admit(
-      grant.request.holder,
-      limits,
-      tokens,
-      grant.request.local,
-    );
-    return admission.kind === 'refused' ? admission : { ...admission, lease: grant };
+  async #changeHere(grant: Grant, scopes: Scopes, amounts: Amounts): Promise<Admission> {
+    const admission = await this.#options.local.admit(scopes, amounts, grant.request.local);
+    if (admission.kind === 'refused') return admission;
+    grant.request.scopes = scopes;
+    return { ...admission, lease: grant };
   }
 
-  /** Its request and slot are counted in Redis, and only its tokens here. */
-  async #changeElsewhere(
-    holder: string,
-    limits: TierLimits,
-    tokens: number,
-    held: Lease,
-  ): Promise<Admission> {
-    const admission = await this.#options.local.admit(
-      holder,
-      pickLimits(limits, ({ counts }) => counts === 'tokens'),
-      tokens,
+  /** Its request and slot are counted in Redis, and only its amounts here. */
+  async #changeElsewhere(scopes: Scopes, amounts: Amounts, held: Lease): Promise<Admission> {
+    const ofAmounts = changeLimits(scopes, (limits) =>
+      pickLimits(limits, ({ counts }) => counts === 'tokens' || counts === 'cost'),
     );
+    const admission = await this.#options.local.admit(ofAmounts, amounts);
     if (admission.kind === 'refused') return admission;
     const { lease } = admission;
     return {
       ...admission,
       lease: {
-        tokens: lease.tokens,
+        amounts: lease.amounts,
         settle(real) {
           lease.settle(real);
           held.settle(real);
@@ -169,15 +156,15 @@ export class SharedLimiter implements Limiter {
   }
 
   /** What Redis does not know is delivered when it answers: an outage extends no window, day or month. */
-  #settled(grant: Grant, tokens: number): void {
+  #settled(grant: Grant, amounts: Amounts): void {
     this.#grants.delete(grant);
     if (grant.shared !== undefined) {
-      grant.shared.settle(tokens);
+      grant.shared.settle(amounts);
       return;
     }
-    const { holder, id, since, local } = grant.request;
-    local.settle(tokens);
-    this.#options.shared.charge(holder, tokens, since, grant.mayBeKnown ? id : undefined);
+    const { scopes, id, since, local } = grant.request;
+    local.settle(amounts);
+    this.#options.shared.charge(scopes, amounts, since, grant.mayBeKnown ? id : undefined);
   }
 
   /** Enters all running requests that Redis does not know. Never rejects. */
@@ -190,15 +177,15 @@ export class SharedLimiter implements Limiter {
 
   async #enter(grant: Grant): Promise<void> {
     if (grant.isSettled || grant.shared !== undefined) return;
-    const { holder, id, since, local } = grant.request;
+    const { scopes, id, since, local } = grant.request;
     grant.mayBeKnown = true;
-    const request = { tokens: local.tokens, since };
-    const lease = await this.#options.shared.enter(holder, id, request, () => grant.isSettled);
+    const request = { amounts: local.amounts, since };
+    const lease = await this.#options.shared.enter(scopes, id, request, () => grant.isSettled);
     if (lease === undefined) return;
     grant.shared = lease;
     this.#grants.delete(grant);
     // Redis counts it now, so its slot here is released.
-    local.settle(local.tokens);
+    local.settle(local.amounts);
   }
 
   #succeeded(admission: Admission): Admission {
@@ -228,7 +215,8 @@ export class SharedLimiter implements Limiter {
 }
 
 interface LocalRequest {
-  readonly holder: string;
+  /** Those of the last change. */
+  scopes: Scopes;
   readonly id: string;
   /** Monotonic milliseconds. */
   readonly since: number;
@@ -243,14 +231,14 @@ class Grant extends SettledOnce {
   /** Set when Redis knows it. */
   shared: Lease | undefined;
 
-  constructor(request: LocalRequest, mayBeKnown: boolean, onSettled: (tokens: number) => void) {
+  constructor(request: LocalRequest, mayBeKnown: boolean, onSettled: (amounts: Amounts) => void) {
     super(onSettled);
     this.request = request;
     this.mayBeKnown = mayBeKnown;
   }
 
-  override get tokens(): number {
-    return (this.shared ?? this.request.local).tokens;
+  override get amounts(): Amounts {
+    return (this.shared ?? this.request.local).amounts;
   }
 }
 

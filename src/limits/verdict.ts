@@ -1,10 +1,12 @@
 // The rules of the limits, without counters: which limit rejects a request, and what is left of each. Both limiters use them;
 // reserve.lua repeats the check whether a request fits, since only Redis can decide that atomically.
-import { isTotal, LIMITS, type Limit, type LimitName, type TierLimits } from '../config/limit-table.ts';
+import { LIMITS, type Limit, type LimitName } from '../config/limit-table.ts';
+import type { ActiveLimits } from './active-limits.ts';
 import type { UtcDate } from './calendar.ts';
-import type { LimitStates, Rejected } from './limiter.ts';
+import type { Amounts, LimitState, LimitStates, Rejected, ScopeStates } from './limiter.ts';
+import type { Scopes } from './scope.ts';
 
-/** What a holder has used at one moment. */
+/** What the owner of one scope has used at one moment. */
 export interface LimitUsage {
   readonly wallMs: number;
   readonly date: UtcDate;
@@ -16,73 +18,70 @@ export interface LimitUsage {
 
 /** The end of a running request cannot be predicted: retry after this time. */
 const CONCURRENCY_WAIT_MS = 1000;
+const NO_STATE: LimitState = { limit: 0, used: 0, remaining: 0, resetMs: 0 };
 
-/** The limits that a tier has. */
-export interface ActiveLimits {
-  readonly list: readonly ActiveLimit[];
-  /** Needs to know what was used before this process, or Redis, started to count. */
-  readonly needTotals: boolean;
-  /** The lowest limit of tokens; infinite without one. */
-  readonly maxTokens: number;
-  /** In the order of the table; -1: no limit. */
-  readonly maxima: readonly number[];
-}
-
-interface ActiveLimit {
-  readonly limit: Limit;
-  readonly max: number;
-}
-
-/** By the objects of the configuration, which stay the same until a reload. */
-const active = new WeakMap<TierLimits, ActiveLimits>();
-
-/** Resolves the limits of a tier once, instead of looking each of them up by name for every request. */
-export function activeLimits(limits: TierLimits): ActiveLimits {
-  const known = active.get(limits);
-  if (known !== undefined) return known;
-  const maxima = LIMITS.map(({ name }) => limits[name] ?? -1);
-  const list = LIMITS.flatMap((limit) => {
-    const max = limits[limit.name];
-    return max === undefined ? [] : [{ limit, max }];
-  });
-  const needTotals = list.some(({ limit }) => isTotal(limit));
-  const maxTokens = Math.min(...list.map(({ limit, max }) => (limit.counts === 'tokens' ? max : Infinity)));
-  const made = { list, needTotals, maxTokens, maxima };
-  active.set(limits, made);
-  return made;
-}
-
-export interface RejectionOptions {
-  /** The request is counted and runs: only its tokens are checked. */
-  readonly hasSlot?: boolean;
+/** What decides in one scope. */
+export interface ScopeCheck {
+  /** What is used, without what the request itself has reserved. */
+  readonly usage: LimitUsage;
+  /** The request is counted and runs: only its amounts are checked. */
+  readonly hasSlot: boolean;
   /** Where less than the limits may be used: how much, in the order of the table. */
   readonly caps?: readonly number[] | undefined;
 }
 
-/** The limit with the longest wait of those that reject a request; undefined when it fits. */
+/**
+ * The limit with the longest wait of those that reject a request; undefined when it fits in all scopes.
+ * @param checks one for each scope
+ * @param states for the answer; called for a rejection
+ */
 export function rejectionOf(
-  usage: LimitUsage,
-  { list }: ActiveLimits,
-  tokens: number,
-  { hasSlot = false, caps }: RejectionOptions = {},
-): Omit<Rejected, 'states'> | undefined {
-  let found: LimitName | undefined;
+  { list }: Scopes,
+  checks: readonly ScopeCheck[],
+  amounts: Amounts,
+  states: () => ScopeStates,
+): Rejected | undefined {
+  let found: { readonly index: number; readonly limit: LimitName } | undefined;
   let longest = -1;
-  for (const { limit, max } of list) {
-    const isOfTokens = limit.counts === 'tokens';
-    if (hasSlot && !isOfTokens) continue;
-    const cost = isOfTokens ? tokens : 1;
-    if (countOf(usage, limit) + cost <= (caps?.[limit.index] ?? max)) continue;
-    // A cap may reject where no window is open.
-    const wait = cost > max ? Number.POSITIVE_INFINITY : waitOf(usage, limit) || CONCURRENCY_WAIT_MS;
-    if (wait <= longest) continue;
-    found = limit.name;
-    longest = wait;
+  for (let index = 0; index < list.length; index += 1) {
+    const check = checks[index];
+    if (check === undefined) continue;
+    const { usage, hasSlot, caps } = check;
+    for (const { limit, max } of list[index]?.active.list ?? []) {
+      const amount = amountOf(limit, amounts, hasSlot);
+      if (amount === undefined || countOf(usage, limit) + amount <= (caps?.[limit.index] ?? max)) continue;
+      // A cap may reject where no window is open.
+      const wait = amount > max ? Number.POSITIVE_INFINITY : waitOf(usage, limit) || CONCURRENCY_WAIT_MS;
+      if (wait <= longest) continue;
+      found = { index, limit: limit.name };
+      longest = wait;
+    }
   }
   if (found === undefined) return undefined;
-  return longest === Number.POSITIVE_INFINITY
-    ? { kind: 'refused', limit: found, reason: 'too_large', retryAfterMs: undefined }
-    : { kind: 'refused', limit: found, reason: 'spent', retryAfterMs: longest };
+  const { index, limit } = found;
+  const isTooLarge = longest === Number.POSITIVE_INFINITY;
+  const all = states();
+  return {
+    kind: 'refused',
+    scope: list[index] ?? list[0],
+    limit,
+    reason: isTooLarge ? 'too_large' : 'spent',
+    retryAfterMs: isTooLarge ? undefined : longest,
+    state: all[index]?.[limit] ?? NO_STATE,
+    states: all,
+  };
+}
+
+/** What a request adds to a limit. @returns undefined where the limit does not concern it: what costs nothing fits in any budget */
+function amountOf({ counts }: Limit, { tokens, cost }: Amounts, hasSlot: boolean): number | undefined {
+  switch (counts) {
+    case 'tokens':
+      return tokens;
+    case 'cost':
+      return cost === 0 ? undefined : cost;
+    default:
+      return hasSlot ? undefined : 1;
+  }
 }
 
 /** Limits of which only a share of the rest may be used. @param usage what was used before */
@@ -109,7 +108,7 @@ export function sumOf(one: LimitUsage, other: LimitUsage): LimitUsage {
   };
 }
 
-/** A state for each limit of the tier. */
+/** A state for each limit of the scope. */
 export function limitStatesOf(usage: LimitUsage, { list }: ActiveLimits): LimitStates {
   const states: { -readonly [Name in LimitName]?: LimitStates[Name] } = {};
   for (const { limit, max } of list) {

@@ -13,6 +13,7 @@ import { bodyTooLarge, readBody } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
+import { changeLimits } from '../limits/scope.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
 import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
@@ -21,6 +22,7 @@ import {
   RunningReservation,
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
+import { scopesOf } from '../proxy/reservation/scopes-of.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import { askAuthorized } from '../upstream/direct-request.ts';
@@ -137,12 +139,14 @@ export class Passthrough {
   }
 
   /** Only requests and slots are counted, because tokens are unknown. */
-  #order(exchange: Exchange, principal: Principal, { tiers }: DynamicConfig) {
+  #order(exchange: Exchange, principal: Principal, config: DynamicConfig) {
     return {
       exchange,
       principal,
-      limits: pickLimits(tiers[principal.tier] ?? {}, ({ counts }) => counts !== 'tokens'),
-      tiers,
+      scopes: changeLimits(scopesOf(principal, config), (limits) =>
+        pickLimits(limits, ({ counts }) => counts === 'requests' || counts === 'running'),
+      ),
+      tiers: config.tiers,
       route: { entry: exchange.route ?? '' },
     };
   }

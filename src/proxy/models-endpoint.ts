@@ -7,6 +7,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
 import { MODEL_PATH } from '../http/server.ts';
 import type { Limiter } from '../limits/limiter.ts';
+import { scopesOf } from './reservation/scopes-of.ts';
 import { setLimitHeaders } from './reservation/usage-reservation.ts';
 import type { ConfigSnapshot } from './routes/config-snapshot.ts';
 
@@ -58,9 +59,9 @@ export class ModelsEndpoint {
     answerJson(exchange, 200, modelObject(routes.resolve(id, principal).model));
   }
 
-  async #identify(exchange: Exchange, { tiers }: DynamicConfig): Promise<Principal> {
+  async #identify(exchange: Exchange, config: DynamicConfig): Promise<Principal> {
     const principal = await identify(this.#authenticator, exchange);
-    await setLimitHeaders(this.#limiter, exchange, principal.holderId, tiers[principal.tier] ?? {});
+    await setLimitHeaders(this.#limiter, exchange, scopesOf(principal, config));
     return principal;
   }
 }

@@ -30,6 +30,7 @@ import { LargeRequest } from './request/large-request.ts';
 import { checkMembers, withFoundMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
+import { scopesOf } from './reservation/scopes-of.ts';
 import {
   type ReservationOptions,
   setLimitHeaders,
@@ -92,8 +93,8 @@ export class Pipeline {
     const principal = identified instanceof Promise ? await identified : identified;
     exchange.throwIfStopped();
 
-    const limits = config.tiers[principal.tier] ?? {};
-    const slot = new RequestSlot(metering, { exchange, principal, limits, tiers: config.tiers });
+    let scopes = scopesOf(principal, config);
+    const slot = new RequestSlot(metering, { exchange, principal, scopes, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     let form: FormRequest | undefined;
     const large = new LargeRequest(endpoint.wanted, this.#options.buffers, routes.watched, () => slot.take());
@@ -138,7 +139,8 @@ export class Pipeline {
           : allowed;
       if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
       const { estimate } = facts;
-      const opening = UsageReservation.open(metering, { exchange, principal, route, limits, slot, estimate });
+      scopes = scopesOf(principal, config, route.entry);
+      const opening = UsageReservation.open(metering, { exchange, principal, route, scopes, slot, estimate });
       // Most decisions are made in memory: skip the promise.
       reservation = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();
@@ -158,7 +160,7 @@ export class Pipeline {
       await this.#relay(admitted);
     } catch (error) {
       // Rejections before the limiter was asked show the limits too.
-      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
+      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, scopes);
       throw error;
     } finally {
       reservation?.settle();

@@ -17,6 +17,7 @@ import { itemRecorder } from './objects/stored-responses.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import { jsonString, NO_SCAN } from './request/request-scan.ts';
 import { RequestSlot } from './reservation/request-slot.ts';
+import { scopesOf } from './reservation/scopes-of.ts';
 import { setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
@@ -47,8 +48,8 @@ export class StoredResponseCalls {
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, stored, metering } = this.#options;
     const principal = await identify(authenticator, exchange);
-    const limits = config.tiers[principal.tier] ?? {};
-    const slot = new RequestSlot(metering, { exchange, principal, limits, tiers: config.tiers });
+    let scopes = scopesOf(principal, config);
+    const slot = new RequestSlot(metering, { exchange, principal, scopes, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     try {
       routes.checkEndpoint(principal, 'responses');
@@ -60,13 +61,14 @@ export class StoredResponseCalls {
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';
       exchange.throwIfStopped();
-      const request = { exchange, principal, route, limits, slot, estimate: NO_ESTIMATE };
+      scopes = scopesOf(principal, config, route.entry);
+      const request = { exchange, principal, route, scopes, slot, estimate: NO_ESTIMATE };
       reservation = await UsageReservation.open(metering, request);
       await exchange.checkClient();
       await this.#relay(exchange, action, { config, response, route, query, reservation });
     } catch (error) {
       // Rejections before the limiter was asked show the limits too.
-      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
+      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, scopes);
       throw error;
     } finally {
       reservation?.settle();

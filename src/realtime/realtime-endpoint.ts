@@ -15,6 +15,7 @@ import {
   RunningReservation,
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
+import { scopesOf } from '../proxy/reservation/scopes-of.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
@@ -83,7 +84,7 @@ export class Realtime {
     );
     exchange.throwIfStopped();
 
-    const limits = config.tiers[principal.tier] ?? {};
+    let scopes = scopesOf(principal, config);
     let hasLimitHeaders = false;
     let reservation: RunningReservation | undefined;
     try {
@@ -95,12 +96,13 @@ export class Realtime {
       exchange.endpoint = 'realtime';
       const route = routes.resolve(query.model, principal, 'realtime');
       exchange.entry = route.entry;
+      scopes = scopesOf(principal, config, route.entry);
       hasLimitHeaders = true;
       reservation = await RunningReservation.open(metering, {
         exchange,
         principal,
         route,
-        limits,
+        scopes,
         tiers: config.tiers,
       });
       await exchange.checkClient();
@@ -117,7 +119,7 @@ export class Realtime {
       });
     } catch (error) {
       // Earlier rejections have limit headers too.
-      if (!hasLimitHeaders) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
+      if (!hasLimitHeaders) await setLimitHeaders(metering.limiter, exchange, scopes);
       throw error;
     } finally {
       reservation?.settle();

@@ -126,6 +126,10 @@ export function windowPrefix({ window }: TotalLimit, day: string): string {
 }
 
 /** The amount that a row of the usage table adds to a limit. */
-export function totalAmount({ counts }: TotalLimit, { requests, prompt, completion }: UsageSums): number {
+export function totalAmount(
+  { counts }: TotalLimit,
+  { requests, prompt, completion, cost }: UsageSums,
+): number {
+  if (counts === 'cost') return cost;
   return counts === 'tokens' ? prompt + completion : requests;
 }

@@ -130,7 +130,7 @@ describe('on one gateway', () => {
     // About 125 each, so that of ten at once three fit, though each of them will use 8.
     const body = chatRequest({ model: 'm', max_tokens: 100 });
     const refusals = () =>
-      gateway.metric('tollgate_limits_refused_total{limit="tokens_per_minute",tier="Lite"}');
+      gateway.metric('tollgate_limits_refused_total{limit="tokens_per_minute",scope="holder",tier="Lite"}');
     const held: Script = async (c) => {
       await c.waitFor(async () => (await refusals()) === 7);
       await standardAnswer(c);

@@ -1,6 +1,7 @@
 // Totals from a usage store that answers, fails, is slow, hangs or returns nonsense, for one or many callers.
 import { expect, test } from 'vitest';
 import { InitialTotals, type InitialTotalsOptions } from '../../src/limits/initial-totals.ts';
+import { holderScope } from './of-holder.ts';
 import { Counters, totals } from './setting.ts';
 
 const SOME = totals({ requests_per_day: 3, tokens_per_month: 70 });
@@ -16,9 +17,11 @@ test('concurrent reads for one holder share one result (single-flight)', async (
     asked += 1;
     return SOME;
   });
-  expect(await Promise.all([one.read('a'), one.read('a'), one.read('b')])).toEqual([SOME, SOME, SOME]);
+  expect(
+    await Promise.all([one.read(holderScope('a')), one.read(holderScope('a')), one.read(holderScope('b'))]),
+  ).toEqual([SOME, SOME, SOME]);
   expect(asked).toBe(2);
-  expect(await one.read('a')).toEqual(SOME);
+  expect(await one.read(holderScope('a'))).toEqual(SOME);
   expect(asked).toBe(3);
 });
 
@@ -45,15 +48,15 @@ test.each<[string, InitialTotalsOptions['read']]>([
       },
       { now: () => now, backoffMs: 5000, deadlineMs: 30 },
     );
-    expect(await one.read('a')).toBeUndefined();
+    expect(await one.read(holderScope('a'))).toBeUndefined();
     expect(counters.seedFailures).toBe(1);
     now = 4999;
-    expect([one.isBackingOff('a'), one.isBackingOff('b')]).toEqual([true, false]);
-    expect(await one.read('a')).toBeUndefined();
+    expect([one.isBackingOff(holderScope('a')), one.isBackingOff(holderScope('b'))]).toEqual([true, false]);
+    expect(await one.read(holderScope('a'))).toBeUndefined();
     expect(asked).toBe(1);
     now = 5000;
-    expect(one.isBackingOff('a')).toBe(false);
-    expect(await one.read('a')).toBeUndefined();
+    expect(one.isBackingOff(holderScope('a'))).toBe(false);
+    expect(await one.read(holderScope('a'))).toBeUndefined();
     expect([asked, counters.seedFailures]).toEqual([2, 2]);
   },
 );
@@ -72,7 +75,7 @@ test('concurrent reads are bounded, others wait in order, and the queue is bound
     },
     { maxRunning: 2, maxWaiting: 3 },
   );
-  const all = Array.from({ length: 8 }, (_, number) => one.read(`${number}`));
+  const all = Array.from({ length: 8 }, (_, number) => one.read(holderScope(`${number}`)));
   expect(await Promise.all(all.slice(5))).toEqual([undefined, undefined, undefined]);
   expect(counters.seedFailures).toBe(3);
   let isOver = false;
@@ -85,7 +88,7 @@ test('concurrent reads are bounded, others wait in order, and the queue is bound
   }
   expect(await answers).toEqual([SOME, SOME, SOME, SOME, SOME]);
   expect([most, running, ends.length]).toEqual([2, 0, 0]);
-  const last = one.read('last');
+  const last = one.read(holderScope('last'));
   await new Promise(setImmediate);
   ends.shift()?.();
   expect(await last).toEqual(SOME);
@@ -102,13 +105,16 @@ test('a read that times out in the queue leaves it, and an abandoned read keeps 
     },
     { maxRunning: 1, maxWaiting: 1, deadlineMs: 30 },
   );
-  expect(await Promise.all([one.read('a'), one.read('b')])).toEqual([undefined, undefined]);
+  expect(await Promise.all([one.read(holderScope('a')), one.read(holderScope('b'))])).toEqual([
+    undefined,
+    undefined,
+  ]);
   expect(asked).toBe(1);
-  expect(await one.read('c')).toBeUndefined();
+  expect(await one.read(holderScope('c'))).toBeUndefined();
   expect(asked).toBe(1);
   ends.shift()?.();
   await new Promise(setImmediate);
-  const later = one.read('d');
+  const later = one.read(holderScope('d'));
   await new Promise(setImmediate);
   expect(asked).toBe(2);
   ends.shift()?.();

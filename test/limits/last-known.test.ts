@@ -3,6 +3,8 @@ import { expect, test } from 'vitest';
 import { LIMITS } from '../../src/config/limit-table.ts';
 import { utcDateAt } from '../../src/limits/calendar.ts';
 import { LastKnownCounters, shareOf } from '../../src/limits/last-known.ts';
+import { NO_AMOUNTS } from '../../src/limits/limiter.ts';
+import { tokensOnly } from './of-holder.ts';
 
 const LEASE_MS = 60_000;
 const WALL_MS = Date.UTC(2030, 0, 31, 12);
@@ -24,11 +26,11 @@ test('requests of others run until their leases end, those of this process until
   const known = lastKnown(2);
   expect(countsAt(known, LEASE_MS - 1)['concurrency']).toBe(7);
   expect(countsAt(known, LEASE_MS)['concurrency']).toBe(2);
-  known.settled(0, 0);
-  known.settled(0, 0);
+  known.settled(NO_AMOUNTS, NO_AMOUNTS);
+  known.settled(NO_AMOUNTS, NO_AMOUNTS);
   expect(countsAt(known, LEASE_MS)['concurrency']).toBe(0);
   // One that began before Redis said how many run is not known to be of this process.
-  known.settled(0, 0);
+  known.settled(NO_AMOUNTS, NO_AMOUNTS);
   known.entered();
   expect(countsAt(known, LEASE_MS)['concurrency']).toBe(1);
   expect(countsAt(known, 0)['concurrency']).toBe(6);
@@ -36,13 +38,13 @@ test('requests of others run until their leases end, those of this process until
 
 test('tokens are corrected by what was used, and never negative; requests stay', () => {
   const known = lastKnown(1);
-  known.settled(5, 1);
+  known.settled(tokensOnly(5), tokensOnly(1));
   expect(countsAt(known, 0)).toMatchObject({
     requests_per_minute: 7,
     tokens_per_minute: 3,
     tokens_per_month: 3,
   });
-  known.settled(100, 0);
+  known.settled(tokensOnly(100), NO_AMOUNTS);
   expect(countsAt(known, 0)).toMatchObject({ requests_per_day: 7, tokens_per_minute: 0, tokens_per_day: 0 });
 });
 

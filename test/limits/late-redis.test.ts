@@ -3,7 +3,6 @@
 // once.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
-import type { Admission, Lease } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
@@ -12,6 +11,7 @@ import { type Cable, startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { pause, until } from '../helpers/wait.ts';
 import { startClient } from '../redis/recorder.ts';
+import { type HolderAdmission, type HolderLease, OfHolder } from './of-holder.ts';
 import { Counters, newHolder, Store, seedsOf, unreachable } from './setting.ts';
 
 /** A deadline that a busy machine keeps. */
@@ -21,7 +21,7 @@ const LATE_MS = 150;
 const COUNT = 3;
 
 interface Replica {
-  readonly limiter: SharedLimiter;
+  readonly limiter: OfHolder<SharedLimiter>;
   readonly shared: RedisLimiter;
   readonly client: RedisClient;
   readonly cable: Cable;
@@ -51,10 +51,10 @@ async function join(index: number): Promise<Replica> {
   const shared = new RedisLimiter({ redis: client, initialTotals, metrics: counters, renewMs: 100 });
   const local = new MemoryLimiter({ initialTotals, metrics: counters });
   const fleet = () => ({ index, count: COUNT });
-  const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters, fleet });
+  const limiter = new OfHolder(new SharedLimiter({ redis: client, shared, local, metrics: counters, fleet }));
   stack.defer(async () => {
     cable.pass();
-    await limiter.close();
+    await limiter.real.close();
     await client.close();
   });
   return { limiter, shared, client, cable, counters, outcomes };
@@ -64,15 +64,15 @@ const delayAll = (ms: number) => Promise.all(replicas.map(({ cable }) => cable.d
 
 async function isBack(): Promise<void> {
   const answers = ({ client, limiter, shared }: Replica) =>
-    client.isUp && !limiter.isDegraded && shared.waiting === 0;
+    client.isUp && !limiter.real.isDegraded && shared.waiting === 0;
   await until(() => replicas.every(answers), 'Redis in every replica');
   await Promise.all(replicas.map(({ shared }) => shared.settled()));
 }
 
 /** Requests at all replicas in turn, at once. */
-async function ask(holder: string, limits: TierLimits, count: number): Promise<Lease[]> {
+async function ask(holder: string, limits: TierLimits, count: number): Promise<HolderLease[]> {
   const all = await Promise.all(
-    Array.from({ length: count }, async (_, number): Promise<Admission> => {
+    Array.from({ length: count }, async (_, number): Promise<HolderAdmission> => {
       const { limiter } = replicas[number % COUNT] ?? unreachable();
       return await limiter.admit(holder, limits, 0);
     }),
@@ -160,7 +160,7 @@ test.each([
 test('late intermittently, for any replica: no more than the limit in total', async () => {
   const [holder, limits] = [newHolder(), { requests_per_minute: 150, concurrency: 40 }];
   let admitted = 0;
-  let running: Lease[] = [];
+  let running: HolderLease[] = [];
   let most = 0;
   await hear(holder, limits);
   for (let round = 0; round < 24; round += 1) {

@@ -1,6 +1,7 @@
 // The behaviour of the memory limiter alone: synchronous decisions, bounded memory, and independence of the wall clock.
 import { expect, test } from 'vitest';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { OfHolder } from './of-holder.ts';
 import { admitted, Counters, memoryRig, NOON, newHolder, refused, Store, seedsOf } from './setting.ts';
 
 const LIMITS = { requests_per_minute: 2, requests_per_day: 100, concurrency: 5 };
@@ -41,12 +42,14 @@ test.each([3_600_000, -3_600_000, 86_400_000, -86_400_000, -5000])(
 
 test('the number of holders is bounded; those without requests are evicted first, the longest idle first', async () => {
   const counters = new Counters();
-  const limiter = new MemoryLimiter({
-    initialTotals: seedsOf(new Store(), counters),
-    metrics: counters,
-    maxHolders: 3,
-    now: () => 0,
-  });
+  const limiter = new OfHolder(
+    new MemoryLimiter({
+      initialTotals: seedsOf(new Store(), counters),
+      metrics: counters,
+      maxScopes: 3,
+      now: () => 0,
+    }),
+  );
   const once = { requests_per_minute: 1 };
   const remembers = async (holder: string) =>
     (await limiter.peek(holder, once)).requests_per_minute?.used === 1;
@@ -55,7 +58,7 @@ test('the number of holders is bounded; those without requests are evicted first
   // Being refused is being seen.
   refused(await limiter.admit('a', once, 0));
   admitted(await limiter.admit('c', once, 0)).lease.settle(0);
-  expect([limiter.size, counters.holders]).toEqual([3, 3]);
+  expect([limiter.real.size, counters.holders]).toEqual([3, 3]);
   expect([await remembers('busy'), await remembers('a'), await remembers('b'), await remembers('c')]).toEqual(
     [true, true, false, true],
   );
@@ -63,10 +66,10 @@ test('the number of holders is bounded; those without requests are evicted first
   for (let number = 0; number < 5; number += 1)
     others.push(admitted(await limiter.admit(`${number}`, once, 0)));
   // Those with requests under way are never forgotten.
-  expect(limiter.size).toBe(6);
+  expect(limiter.real.size).toBe(6);
   expect(await remembers('busy')).toBe(true);
   for (const { lease } of [busy, ...others]) lease.settle(0);
   admitted(await limiter.admit('new', once, 0)).lease.settle(0);
   for (let number = 0; number < 10; number += 1) await limiter.admit('new', once, 0);
-  expect([limiter.size, counters.holders, counters.leases]).toEqual([3, 3, 0]);
+  expect([limiter.real.size, counters.holders, counters.leases]).toEqual([3, 3, 0]);
 });

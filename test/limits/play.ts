@@ -1,10 +1,10 @@
 // Runs steps against a limiter and the model: both admit the same requests, reject by the same limit, have the same state at
 // every step, and end with nothing reserved.
 import { expect } from 'vitest';
-import { eachLimit, type TierLimits } from '../../src/config/limit-table.ts';
-import type { Lease } from '../../src/limits/limiter.ts';
+import { eachPlainLimit, type TierLimits } from '../../src/config/limit-table.ts';
 import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { Model, type Request } from './model.ts';
+import type { HolderLease } from './of-holder.ts';
 import { type MakeRig, NOTHING, newHolder, type Rig } from './setting.ts';
 
 export type Step =
@@ -45,7 +45,7 @@ class Player {
   readonly #holder = newHolder();
   readonly #model: Model;
   readonly #order: Play;
-  #running: { readonly lease: Lease; readonly request: Request }[] = [];
+  #running: { readonly lease: HolderLease; readonly request: Request }[] = [];
   #now: number;
   #limits: TierLimits;
   #isAway: boolean;
@@ -190,7 +190,7 @@ class Player {
     this.#now += REST_MS;
     await this.#rig.advance(REST_MS);
     await this.#admit(WITH_TOTALS, 0);
-    await this.#compare(eachLimit(() => 9));
+    await this.#compare(eachPlainLimit(() => 9));
     expect(this.#model.knowledge.kind).toBe('all');
   }
 }

@@ -5,6 +5,7 @@ import type { TierLimits } from '../../src/config/limit-table.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { failure } from '../redis/recorder.ts';
+import { holderScopes, tokensOnly } from './of-holder.ts';
 import { admitted, newHolder, startReplica } from './setting.ts';
 
 const ALL: TierLimits = {
@@ -35,13 +36,13 @@ describe('while Redis is unavailable', () => {
     }
     server.pause();
     for (const lease of leases) lease.settle(30);
-    await one.limiter.settled();
-    expect(one.limiter.waiting).toBe(3);
+    await one.limiter.real.settled();
+    expect(one.limiter.real.waiting).toBe(3);
     expect(one.counters.leases).toBe(0);
     server.resume();
     // They were sent, and Redis has read them when it went on; they are sent again and not counted again.
-    await until(async () => one.client.isUp && one.limiter.waiting === 0, 'delivery');
-    await one.limiter.settled();
+    await until(async () => one.client.isUp && one.limiter.real.waiting === 0, 'delivery');
+    await one.limiter.real.settled();
     await until(async () => (await one.limiter.peek(holder, ALL)).concurrency?.used === 0, 'settlement');
     expect(await one.limiter.peek(holder, ALL)).toMatchObject({
       tokens_per_minute: { used: 90 },
@@ -59,10 +60,10 @@ describe('while Redis is unavailable', () => {
     await own.kill();
     await until(() => !one.client.isUp, 'the outage');
     for (const lease of leases) lease.settle(0);
-    await one.limiter.settled();
-    expect(one.limiter.waiting).toBe(2);
+    await one.limiter.real.settled();
+    expect(one.limiter.real.waiting).toBe(2);
     expect(one.counters.dropped).toEqual({ overflow: 3 });
-    await one.limiter.close();
+    await one.limiter.real.close();
     expect(one.counters.dropped).toEqual({ overflow: 3, closed: 2 });
     expect(one.counters.leases).toBe(0);
   });
@@ -71,18 +72,18 @@ describe('while Redis is unavailable', () => {
     await using one = await startReplica(server.url, {}, SHORT);
     const [known, unknown] = [newHolder(), newHolder()];
     admitted(await one.limiter.admit(known, ALL, 100)).lease.settle(100);
-    await one.limiter.settled();
+    await one.limiter.real.settled();
     server.pause();
-    await failure(one.limiter.peek(known, ALL));
+    await failure(Promise.resolve(one.limiter.peek(known, ALL)));
     for (let number = 0; number < 50; number += 1) {
-      one.limiter.charge(known, 10);
-      one.limiter.charge(unknown, 10);
+      one.limiter.real.charge(holderScopes(known), tokensOnly(10));
+      one.limiter.real.charge(holderScopes(unknown), tokensOnly(10));
     }
-    await one.limiter.settled();
-    expect(one.limiter.waiting).toBe(2);
+    await one.limiter.real.settled();
+    expect(one.limiter.real.waiting).toBe(2);
     server.resume();
     await until(async () => {
-      if (one.limiter.waiting > 0) return false;
+      if (one.limiter.real.waiting > 0) return false;
       const states = await one.limiter.peek(known, ALL);
       return states.tokens_per_month?.used === 600 && states.requests_per_day?.used === 51;
     }, 'delivery');
@@ -95,10 +96,12 @@ describe('while Redis is unavailable', () => {
     const holder = newHolder();
     await one.limiter.peek(holder, ALL);
     server.pause();
-    expect(await failure(one.limiter.admit(holder, ALL, 100))).toMatchObject({ name: 'RedisUnavailable' });
+    expect(await failure(Promise.resolve(one.limiter.admit(holder, ALL, 100)))).toMatchObject({
+      name: 'RedisUnavailable',
+    });
     server.resume();
-    await until(async () => one.client.isUp && one.limiter.waiting === 0, 'delivery');
-    await one.limiter.settled();
+    await until(async () => one.client.isUp && one.limiter.real.waiting === 0, 'delivery');
+    await one.limiter.real.settled();
     await until(async () => (await one.limiter.peek(holder, ALL)).concurrency?.used === 0, 'the place');
     expect(await one.limiter.peek(holder, ALL)).toMatchObject({
       requests_per_day: { used: 0 },

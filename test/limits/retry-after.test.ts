@@ -70,7 +70,7 @@ test.each<[string, MakeRig, number]>([
         const again = await rig.limiter.admit(holder, limit, 10);
         // The day may have ended meanwhile.
         if (again.kind === 'admitted') return;
-        const headers = retryHeaders(rejectionError(refused(again), 10));
+        const headers = retryHeaders(rejectionError(refused(again).real, 10));
         if (!isTold(headers)) {
           expect(limit.requests_per_day).toBeDefined();
           return;

@@ -3,13 +3,14 @@
 
 import { eachTotal } from '../../src/config/limit-table.ts';
 import { InitialTotals } from '../../src/limits/initial-totals.ts';
-import type { Admission, Admitted, Limiter, Rejected } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
+import type { Scope } from '../../src/limits/scope.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
 import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { type RedisServer, startRedis } from '../helpers/redis.ts';
 import { type RecordedClient, startClient } from '../redis/recorder.ts';
+import { type HolderAdmission, type HolderRejected, OfHolder } from './of-holder.ts';
 
 /** Noon of a day in the middle of a month. */
 export const NOON = Date.UTC(2027, 4, 17, 12);
@@ -54,22 +55,23 @@ export class Counters {
 
 /** The usage store, as far as limiters see it. */
 export class Store {
+  /** By the id of the scope. */
   readonly totals = new Map<string, HolderTotals>();
   asked = 0;
   /** Instead of `totals`; may throw. */
   answer: (() => HolderTotals) | undefined;
   /** Instead of an answer. */
   trouble: (() => Promise<never>) | undefined;
-  readonly read = async (holder: string): Promise<HolderTotals> => {
+  readonly read = async ({ id }: Scope): Promise<HolderTotals> => {
     this.asked += 1;
     if (this.trouble !== undefined) return await this.trouble();
     if (this.answer !== undefined) return this.answer();
-    return this.totals.get(holder) ?? NOTHING;
+    return this.totals.get(id) ?? NOTHING;
   };
 }
 
 export interface Rig extends AsyncDisposable {
-  readonly limiter: Limiter;
+  readonly limiter: OfHolder;
   readonly counters: Counters;
   readonly store: Store;
   /** After this time without renewal a lease is gone; nothing renews here. */
@@ -97,7 +99,7 @@ export function seedsOf(store: Store, counters: Counters, now?: () => number): I
   });
 }
 
-export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimiter }> {
+export async function memoryRig(): Promise<Rig & { readonly limiter: OfHolder<MemoryLimiter> }> {
   let [now, wall] = [1000, NOON];
   const [counters, store] = [new Counters(), new Store()];
   const initialTotals = seedsOf(store, counters, () => now);
@@ -108,7 +110,7 @@ export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimit
     wallNow: () => wall,
   });
   return {
-    limiter,
+    limiter: new OfHolder(limiter),
     counters,
     store,
     leaseMs: Number.POSITIVE_INFINITY,
@@ -128,7 +130,7 @@ export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimit
 }
 
 export interface RedisRig extends Rig {
-  readonly limiter: RedisLimiter;
+  readonly limiter: OfHolder<RedisLimiter>;
   readonly client: RedisClient;
 }
 
@@ -173,7 +175,7 @@ export class RedisSetting {
       ...options,
     });
     return {
-      limiter,
+      limiter: new OfHolder(limiter),
       client,
       counters,
       store,
@@ -200,7 +202,7 @@ export class RedisSetting {
 }
 
 export interface Replica extends AsyncDisposable {
-  readonly limiter: RedisLimiter;
+  readonly limiter: OfHolder<RedisLimiter>;
   readonly client: RedisClient;
   readonly counters: Counters;
   readonly store: Store;
@@ -223,7 +225,7 @@ export async function startReplica(
     ...options,
   });
   return {
-    limiter,
+    limiter: new OfHolder(limiter),
     client,
     counters,
     store,
@@ -262,12 +264,12 @@ export function newHolder(): string {
   return `holder-${process.pid}-${holders}`;
 }
 
-export function admitted(admission: Admission): Admitted {
+export function admitted(admission: HolderAdmission) {
   if (admission.kind !== 'admitted') throw new Error(`refused by ${admission.limit}`);
   return admission;
 }
 
-export function refused(admission: Admission): Rejected {
+export function refused(admission: HolderAdmission): HolderRejected {
   if (admission.kind !== 'refused') throw new Error('admitted');
   return admission;
 }

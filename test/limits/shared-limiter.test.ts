@@ -2,7 +2,6 @@
 // continue within the limits of this process, each is settled where it was admitted, and Redis takes over again by itself.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
-import type { Admission } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
@@ -10,6 +9,7 @@ import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { PATIENT, startClient } from '../redis/recorder.ts';
+import { type HolderAdmission, OfHolder } from './of-holder.ts';
 import { admitted, Counters, newHolder, refused, Store, seedsOf, totals } from './setting.ts';
 
 const LIMITS: TierLimits = {
@@ -23,13 +23,13 @@ const LIMITS: TierLimits = {
 const DEADLINE_MS = 500;
 
 interface Gateway extends AsyncDisposable {
-  readonly limiter: SharedLimiter;
+  readonly limiter: OfHolder<SharedLimiter>;
   readonly shared: RedisLimiter;
-  readonly local: MemoryLimiter;
+  readonly local: OfHolder<MemoryLimiter>;
   readonly client: RedisClient;
   readonly counters: Counters;
   readonly store: Store;
-  admit(holder: string, tokens?: number): Promise<Admission>;
+  admit(holder: string, tokens?: number): Promise<HolderAdmission>;
 }
 
 let server: RedisServer;
@@ -45,25 +45,25 @@ async function gateway(commandMs = PATIENT): Promise<Gateway> {
   const initialTotals = seedsOf(store, counters);
   const shared = new RedisLimiter({ redis: client, initialTotals, metrics: counters, renewMs: 20 });
   const local = new MemoryLimiter({ initialTotals, metrics: counters });
-  const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters });
-  await until(() => client.isUp && !limiter.isDegraded, 'Redis');
+  const limiter = new OfHolder(new SharedLimiter({ redis: client, shared, local, metrics: counters }));
+  await until(() => client.isUp && !limiter.real.isDegraded, 'Redis');
   return {
     limiter,
     shared,
-    local,
+    local: new OfHolder(local),
     client,
     counters,
     store,
     admit: async (holder, tokens = 10) => await limiter.admit(holder, LIMITS, tokens),
     async [Symbol.asyncDispose]() {
-      await limiter.close();
+      await limiter.real.close();
       await client.close();
     },
   };
 }
 
 async function isBack({ limiter, client, shared }: Gateway): Promise<void> {
-  await until(() => client.isUp && !limiter.isDegraded && shared.waiting === 0, 'Redis');
+  await until(() => client.isUp && !limiter.real.isDegraded && shared.waiting === 0, 'Redis');
   await shared.settled();
 }
 
@@ -79,7 +79,7 @@ test('with Redis up the limiter in Redis decides', async () => {
   expect(refused(await one.admit(holder)).limit).toBe('requests_per_minute');
   expect(refused(await other.admit(holder)).limit).toBe('requests_per_minute');
   expect(await other.limiter.peek(holder, LIMITS)).toMatchObject({ tokens_per_month: { used: 100 } });
-  expect([one.counters.degraded, one.local.size, one.counters.leases]).toEqual([0, 0, 0]);
+  expect([one.counters.degraded, one.local.real.size, one.counters.leases]).toEqual([0, 0, 0]);
 });
 
 test('started without Redis this process decides, and Redis as soon as it is up', async () => {
@@ -89,15 +89,15 @@ test('started without Redis this process decides, and Redis as soon as it is up'
   const initialTotals = seedsOf(store, counters);
   const shared = new RedisLimiter({ redis: client, initialTotals, metrics: counters });
   const local = new MemoryLimiter({ initialTotals, metrics: counters });
-  const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters });
-  expect([limiter.isDegraded, counters.degraded]).toEqual([true, 1]);
+  const limiter = new OfHolder(new SharedLimiter({ redis: client, shared, local, metrics: counters }));
+  expect([limiter.real.isDegraded, counters.degraded]).toEqual([true, 1]);
   const holder = newHolder();
   const all = await Promise.all(
     Array.from({ length: 20 }, () => limiter.admit(holder, { requests_per_minute: 7 }, 0)),
   );
   expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(7);
   await server.start();
-  await until(() => !limiter.isDegraded, 'Redis');
+  await until(() => !limiter.real.isDegraded, 'Redis');
   expect(counters.degraded).toBe(0);
   // What was admitted without Redis is known there now.
   await until(async () => {
@@ -111,7 +111,7 @@ test('started without Redis this process decides, and Redis as soon as it is up'
   await shared.settled();
   expect(await limiter.peek(holder, { concurrency: 9 })).toMatchObject({ concurrency: { used: 0 } });
   expect(counters.leases).toBe(0);
-  await limiter.close();
+  await limiter.real.close();
   await client.close();
 });
 
@@ -136,7 +136,7 @@ describe.each(OUTAGES)('Redis is %s while requests run', (_what, begin, end) => 
     // Redis had two of this holder.
     expect(here).toHaveLength(6);
     for (const each of all) if (each.kind === 'refused') expect(each.limit).toBe('concurrency');
-    await until(() => one.limiter.isDegraded, 'the outage');
+    await until(() => one.limiter.real.isDegraded, 'the outage');
     expect(one.counters.degraded).toBe(1);
     // Known holders do not even wait for a turn of the loop.
     expect(one.limiter.admit(holder, LIMITS, 0)).toMatchObject({ kind: 'refused', limit: 'concurrency' });
@@ -184,7 +184,7 @@ test('after an outage without data loss Redis has the usage of the outage', asyn
   const holder = newHolder();
   const held = admitted(await one.admit(holder, 50));
   await server.replicaOf();
-  await until(() => one.limiter.isDegraded, 'the outage');
+  await until(() => one.limiter.real.isDegraded, 'the outage');
   for (let number = 0; number < 5; number += 1) admitted(await one.admit(holder)).lease.settle(40);
   held.lease.settle(70);
   await server.promote();
@@ -205,7 +205,7 @@ test('a second outage starts with the totals of the store', async () => {
   for (const used of [100, 900]) {
     one.store.totals.set(holder, totals({ requests_per_day: used, tokens_per_month: used }));
     await server.kill();
-    await until(() => one.limiter.isDegraded, 'the outage');
+    await until(() => one.limiter.real.isDegraded, 'the outage');
     expect(admitted(await one.admit(holder)).states).toMatchObject({ requests_per_day: { used: used + 1 } });
     await server.start();
     await isBack(one);
@@ -235,25 +235,25 @@ test('flushed while requests run: no request fails, totals come from the store, 
     tokens_per_month: { used: 7070 },
     concurrency: { used: 1 },
   });
-  expect(one.limiter.isDegraded).toBe(false);
+  expect(one.limiter.real.isDegraded).toBe(false);
 });
 
 test('out of memory: this process decides, call by call, until there is room', async () => {
   await using one = await gateway();
   const holder = newHolder();
   await server.config('maxmemory', 1);
-  const all: Admission[] = [];
+  const all: HolderAdmission[] = [];
   for (let number = 0; number < 20; number += 1) {
     const admission = await one.admit(holder);
     all.push(admission);
     if (admission.kind === 'admitted') admission.lease.settle(10);
   }
   expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(10);
-  expect([one.limiter.isDegraded, one.counters.degraded]).toEqual([true, 1]);
+  expect([one.limiter.real.isDegraded, one.counters.degraded]).toEqual([true, 1]);
   await server.config('maxmemory', 0);
   await until(async () => {
     await one.admit(newHolder());
-    return !one.limiter.isDegraded;
+    return !one.limiter.real.isDegraded;
   }, 'Redis');
   admitted(await one.admit(holder)).lease.settle(10);
 });
@@ -263,15 +263,15 @@ test('a value of another type for a holder: one call in this process, then Redis
   const holder = newHolder();
   await server.command('SET', `tollgate:limit:{${holder}}:totals`, 'x');
   admitted(await one.admit(holder)).lease.settle(0);
-  expect(one.local.size).toBe(1);
+  expect(one.local.real.size).toBe(1);
   admitted(await one.admit(holder)).lease.settle(0);
-  expect([one.limiter.isDegraded, one.counters.degraded, one.local.size]).toEqual([false, 0, 1]);
+  expect([one.limiter.real.isDegraded, one.counters.degraded, one.local.real.size]).toEqual([false, 0, 1]);
 });
 
 test('close leaves no timers, and later settlements count as dropped', async () => {
   await using one = await gateway();
   const { lease } = admitted(await one.admit(newHolder()));
-  await one.limiter.close();
+  await one.limiter.real.close();
   await one.client.close();
   lease.settle(10);
   await one.shared.settled();

@@ -3,12 +3,14 @@ import { describe, expect, test } from 'vitest';
 import type { LimitName } from '../../src/config/limit-table.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import type { LimitState, Rejected } from '../../src/limits/limiter.ts';
+import { makeScope } from '../../src/limits/scope.ts';
 import {
   goDuration,
   limitHeaders,
   rejectionError,
   rejectionHeaders,
 } from '../../src/proxy/reservation/limit-headers.ts';
+import { holderScope } from '../limits/of-holder.ts';
 
 const state = (limit: number, remaining: number, resetMs: number): LimitState => ({
   limit,
@@ -17,13 +19,21 @@ const state = (limit: number, remaining: number, resetMs: number): LimitState =>
   resetMs,
 });
 
+const HOLDER = holderScope('holder');
+const TEAM = makeScope({ kind: 'team', id: 'team-77' }, {});
+const KEY = makeScope({ kind: 'key', lineage: 'abcd1234' }, {});
+const MODEL = makeScope({ kind: 'model', holderId: 'holder', model: 'gpt-secret' }, {});
+
 function refused(limit: LimitName, retryAfterMs: number | undefined, rest: Partial<Rejected> = {}): Rejected {
+  const own = state(10, 0, 90_000);
   return {
     kind: 'refused',
+    scope: HOLDER,
     limit,
     reason: 'spent',
     retryAfterMs,
-    states: { [limit]: state(10, 0, 90_000) },
+    state: own,
+    states: [{ [limit]: own }],
     ...rest,
   };
 }
@@ -64,14 +74,17 @@ describe('a duration as Go writes it', () => {
 describe('the headers', () => {
   test('are those of the limit that is nearest to refusing, in each family', () => {
     expect(
-      limitHeaders({
-        requests_per_minute: state(20, 10, 30_000),
-        requests_per_day: state(500, 20, 3_600_000),
-        tokens_per_minute: state(1000, 10, 30_000),
-        tokens_per_day: state(5000, 60, 3_600_000),
-        tokens_per_month: state(10_000, 5000, 86_400_000),
-        concurrency: state(2, 0, 0),
-      }),
+      limitHeaders([
+        {
+          requests_per_minute: state(20, 10, 30_000),
+          requests_per_day: state(500, 20, 3_600_000),
+          tokens_per_minute: state(1000, 10, 30_000),
+          tokens_per_day: state(5000, 60, 3_600_000),
+          tokens_per_month: state(10_000, 5000, 86_400_000),
+          concurrency: state(2, 0, 0),
+          cost_per_day: state(100, 0, 5),
+        },
+      ]),
     ).toEqual({
       'x-ratelimit-limit-requests': '500',
       'x-ratelimit-remaining-requests': '20',
@@ -82,15 +95,40 @@ describe('the headers', () => {
     });
   });
 
+  test('are those of the most restrictive limit of all scopes, in each family', () => {
+    const headers = limitHeaders([
+      { requests_per_minute: state(20, 10, 30_000), tokens_per_minute: state(1000, 10, 30_000) },
+      {},
+      { requests_per_day: state(500, 20, 3_600_000), tokens_per_month: state(10_000, 5000, 86_400_000) },
+    ]);
+    expect(headers).toMatchObject({
+      'x-ratelimit-limit-requests': '500',
+      'x-ratelimit-limit-tokens': '1000',
+    });
+  });
+
+  test('of a refusal are those of the scope that refused', () => {
+    const own = state(500, 0, 3_600_000);
+    const headers = rejectionHeaders(
+      refused('requests_per_day', undefined, {
+        scope: TEAM,
+        state: own,
+        states: [{ requests_per_day: state(20, 0, 3_600_000) }, { requests_per_day: own }],
+      }),
+    );
+    expect(headers['x-ratelimit-limit-requests']).toBe('500');
+  });
+
   test('of a tier without limits are none', () => {
-    expect(limitHeaders({})).toEqual({});
-    expect(limitHeaders({ concurrency: state(2, 1, 0) })).toEqual({});
+    expect(limitHeaders([{}])).toEqual({});
+    expect(limitHeaders([{ concurrency: state(2, 1, 0), cost_per_month: state(100, 0, 5) }])).toEqual({});
   });
 
   test('of a refusal are those of the limit that refused', () => {
     const headers = rejectionHeaders(
       refused('requests_per_minute', 1000, {
-        states: { requests_per_minute: state(20, 1, 1000), requests_per_day: state(100, 0, 5000) },
+        state: state(20, 1, 1000),
+        states: [{ requests_per_minute: state(20, 1, 1000), requests_per_day: state(100, 0, 5000) }],
       }),
     );
     expect(headers['x-ratelimit-limit-requests']).toBe('20');
@@ -128,6 +166,36 @@ describe('the error', () => {
       { 'x-should-retry': 'false' },
     ]);
   });
+
+  test.each([
+    [HOLDER, 'requests_per_day', 'The limit of 10 requests per day is reached.'],
+    [TEAM, 'requests_per_day', 'The limit of 10 requests per day of the team is reached.'],
+    [KEY, 'concurrency', 'The limit of 10 requests at once of the key is reached.'],
+    [MODEL, 'tokens_per_month', 'The limit of 10 tokens per month of the model is reached.'],
+    [HOLDER, 'cost_per_month', 'The monthly budget of the holder is spent.'],
+    [TEAM, 'cost_per_month', 'The monthly budget of the team is spent.'],
+    [KEY, 'cost_per_day', 'The daily budget of the key is spent.'],
+    [MODEL, 'cost_per_day', 'The daily budget of the model is spent.'],
+  ] as const)('says whose limit it is, and names nobody: $0.kind, %s', (scope, limit, message) => {
+    expect(rejectionError(refused(limit, 1000, { scope }), 5).message).toBe(message);
+  });
+
+  test.each(['cost_per_day', 'cost_per_month'] as const)(
+    'of %s is about quota, and waiting does not help',
+    (limit) => {
+      for (const reason of ['spent', 'too_large'] as const) {
+        const error = rejectionError(refused(limit, 500, { reason, scope: TEAM }), 5);
+        expect([error.status, error.code, error.type, retryHeaders(error)]).toEqual([
+          429,
+          'insufficient_quota',
+          'insufficient_quota',
+          { 'x-should-retry': 'false' },
+        ]);
+        // The estimate of a price is nothing that a client should calculate with.
+        expect(error.message).not.toMatch(/[0-9]/);
+      }
+    },
+  );
 
   test.each(['tokens_per_minute', 'tokens_per_day', 'tokens_per_month'] as const)(
     'of a request larger than %s names both figures',

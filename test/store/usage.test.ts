@@ -101,8 +101,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     });
 
     test('beyond the largest exact number is capped', async () => {
-      await store.usage.addUsage(batch([row({ sums: { prompt: MAX - 5 } })]));
-      await store.usage.addUsage(batch([row({ sums: { prompt: 10 } })]));
+      await store.usage.addUsage(batch([row({ sums: { prompt: MAX - 5, cost: MAX - 5 } })]));
+      await store.usage.addUsage(batch([row({ sums: { prompt: 10, cost: 10 } })]));
       await store.usage.addUsage(batch([row({ model: 'other', sums: { prompt: MAX, completion: MAX } })]));
       const [line] = await report();
       expect(line?.sums).toMatchObject({ requests: 3, prompt: MAX, completion: MAX });
@@ -110,6 +110,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         requests_per_day: 3,
         tokens_per_day: MAX,
         tokens_per_month: MAX,
+        cost_per_day: MAX,
+        cost_per_month: MAX,
       });
     });
   });
@@ -190,7 +192,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   });
 
   test('the usage of a holder covers the day and the month in UTC', async () => {
-    const sums = { prompt: 10, completion: 5, cached: 10, reasoning: 5 };
+    const sums = { prompt: 10, completion: 5, cached: 10, reasoning: 5, cost: 7 };
     const hours = ['2029-12-31T23', '2030-01-01T00', '2030-01-31T23', '2030-02-01T00', '2029-01-31T12'];
     await store.usage.addUsage(
       batch([...hours.map((hour) => row({ hour, sums })), row({ hour: '2030-01-31T22', holderId: 'else' })]),
@@ -200,17 +202,29 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       requests_per_day: 1,
       tokens_per_day: 15,
       tokens_per_month: 30,
+      cost_per_day: 7,
+      cost_per_month: 14,
     });
-    expect(await use('2030-01-02')).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 30 });
+    expect(await use('2030-01-02')).toEqual({
+      requests_per_day: 0,
+      tokens_per_day: 0,
+      tokens_per_month: 30,
+      cost_per_day: 0,
+      cost_per_month: 14,
+    });
     expect(await use('2030-02-01')).toEqual({
       requests_per_day: 1,
       tokens_per_day: 15,
       tokens_per_month: 15,
+      cost_per_day: 7,
+      cost_per_month: 7,
     });
     expect(await store.usage.usageOf({ kind: 'holder', id: 'nobody' }, '2030-01-31')).toEqual({
       requests_per_day: 0,
       tokens_per_day: 0,
       tokens_per_month: 0,
+      cost_per_day: 0,
+      cost_per_month: 0,
     });
   });
 

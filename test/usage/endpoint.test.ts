@@ -165,17 +165,24 @@ describe('totals for limits', () => {
       outbox.record(record({ at: Date.parse(at) }));
     }
     const totals = () => usage.totalsOf({ kind: 'holder', id: 'holder-1' });
-    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
+    const used = (day: number, month: number) => ({
+      requests_per_day: day,
+      tokens_per_day: day * 110,
+      tokens_per_month: month * 110,
+      cost_per_day: day * 7000,
+      cost_per_month: month * 7000,
+    });
+    expect(await totals()).toEqual(used(2, 2));
     await outbox.flush();
-    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
+    expect(await totals()).toEqual(used(2, 2));
     outbox.record(record({ at: now }));
     faulty.next.push('refuses');
     await outbox.flush();
-    expect(await totals()).toEqual({ requests_per_day: 3, tokens_per_day: 330, tokens_per_month: 330 });
+    expect(await totals()).toEqual(used(3, 3));
     now = Date.parse('2030-02-02T00:00:00Z');
-    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 330 });
+    expect(await totals()).toEqual(used(0, 3));
     now = Date.parse('2030-03-01T00:00:00Z');
-    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 0 });
+    expect(await totals()).toEqual(used(0, 0));
   });
 
   test('miss nothing that reaches the store during the read', async () => {
@@ -188,6 +195,8 @@ describe('totals for limits', () => {
       requests_per_day: 1,
       tokens_per_day: 110,
       tokens_per_month: 110,
+      cost_per_day: 7000,
+      cost_per_month: 7000,
     });
   });
 

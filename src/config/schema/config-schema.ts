@@ -1,7 +1,7 @@
 // The schema of config.yaml: name, kind, bounds, default and description of each field. It generates the types, the JSON Schema for
 // editors and the reference in docs/configuration.md. Cross-field checks are in reference-check.ts.
 import { z } from 'zod';
-import { eachLimit } from '../limit-table.ts';
+import { eachPlainLimit } from '../limit-table.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
 import { billing, branding } from './billing-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
@@ -131,7 +131,7 @@ const model = section({
 // --- tiers ---------------------------------------------------------------------------------------------------------
 
 const tier = section({
-  ...eachLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
+  ...eachPlainLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
   endpoints: endpoints
     .exactOptional()
     .describe('Endpoints that keys of this tier may call. Default: all that each model offers.'),

@@ -1,7 +1,8 @@
 // The limits as clients see them: OpenAI's headers, and the error of a rejection. The decision is made in limits/.
 import { eachLimit, LIMITS, type LimitName } from '../../config/limit-table.ts';
 import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
-import type { LimitStates, Rejected } from '../../limits/limiter.ts';
+import type { LimitState, Rejected, ScopeStates } from '../../limits/limiter.ts';
+import type { ScopeKind } from '../../limits/scope.ts';
 
 interface Family {
   /** The limits that its headers may describe. */
@@ -24,21 +25,23 @@ function family(name: 'requests' | 'tokens'): Family {
 }
 
 /**
- * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the most restrictive limit in each family. A family without limits
- * has none.
+ * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the most restrictive limit of all scopes in each family. A family
+ * without limits has none.
  * @param headers to add them to; default: new ones
  */
 export function limitHeaders(
-  states: LimitStates,
+  states: ScopeStates,
   headers: Record<string, string> = {},
 ): Record<string, string> {
   for (const each of FAMILIES) {
-    let nearest: LimitStates[LimitName];
-    for (const name of each.names) {
-      const state = states[name];
-      if (state === undefined) continue;
-      if (nearest === undefined || state.remaining / state.limit < nearest.remaining / nearest.limit)
-        nearest = state;
+    let nearest: LimitState | undefined;
+    for (const ofScope of states) {
+      for (const name of each.names) {
+        const state = ofScope[name];
+        if (state === undefined) continue;
+        if (nearest === undefined || state.remaining / state.limit < nearest.remaining / nearest.limit)
+          nearest = state;
+      }
     }
     if (nearest !== undefined) setFamily(headers, each, nearest);
   }
@@ -48,7 +51,7 @@ export function limitHeaders(
 function setFamily(
   headers: Record<string, string>,
   { limit, remaining, reset }: Family,
-  state: NonNullable<LimitStates[LimitName]>,
+  state: LimitState,
 ): void {
   headers[limit] = String(state.limit);
   headers[remaining] = String(state.remaining);
@@ -56,23 +59,31 @@ function setFamily(
 }
 
 /** Headers of a rejection: of the limit that rejects, and of the most restrictive limit in the other family. */
-export function rejectionHeaders({ limit, states }: Rejected): Record<string, string> {
-  const state = states[limit];
+export function rejectionHeaders({ limit, state, states }: Rejected): Record<string, string> {
   const headers = limitHeaders(states);
   const own = FAMILIES.find(({ names }) => names.includes(limit));
-  if (state !== undefined && own !== undefined) setFamily(headers, own, state);
+  if (own !== undefined) setFamily(headers, own, state);
   return headers;
 }
 
 const BY_NAME = eachLimit((limit) => limit);
 
+/** Whose limit rejects; the client need not be told that its own limits are its own. */
+const OF_SCOPE: Readonly<Record<ScopeKind, string>> = {
+  holder: '',
+  key: ' of the key',
+  team: ' of the team',
+  model: ' of the model',
+};
+
 /** @param tokens requested, by the gateway's estimate */
 export function rejectionError(
-  { limit, reason, retryAfterMs, states }: Rejected,
+  { scope, limit, reason, retryAfterMs, state }: Rejected,
   tokens: number,
 ): GatewayError {
   const { rate, window, counts } = BY_NAME[limit];
-  const max = `${states[limit]?.limit ?? 0} ${rate}`;
+  if (counts === 'cost') return budgetError(scope.kind, window === 'day' ? 'daily' : 'monthly', reason);
+  const max = `${state.limit} ${rate}${OF_SCOPE[scope.kind]}`;
   const type = counts === 'tokens' ? ({ type: 'tokens' } as const) : {};
   if (reason === 'too_large') {
     const text = `This request may need about ${tokens} tokens, and the limit is ${max}. Ask for a shorter answer, or send less.`;
@@ -87,6 +98,16 @@ export function rejectionError(
     ...type,
     ...(helps ? { retryAfterMs: Math.max(retryAfterMs, 1) } : { retry: 'no' as const }),
   });
+}
+
+/** Neither a wait nor another attempt helps, so clients stop as they do for OpenAI's quota. */
+function budgetError(kind: ScopeKind, period: 'daily' | 'monthly', reason: Rejected['reason']): GatewayError {
+  const budget = `${period} budget of the ${kind}`;
+  const text =
+    reason === 'too_large'
+      ? `This request may cost more than the whole ${budget}. Ask for a shorter answer, or send less.`
+      : `The ${budget} is spent.`;
+  return new GatewayError('insufficient_quota', text);
 }
 
 /** As Go writes a duration (`time.Duration.String`), which is what OpenAI sends: `2ms`, `8.64s`, `1m23s`, `23h59m45s`. */

@@ -2,14 +2,16 @@
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
 import { identify } from '../../auth/identify.ts';
-import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
-import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
+import type { Principal } from '../../auth/key/principal.ts';
+import { LIMITS } from '../../config/limit-table.ts';
+import type { StaticConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
-import type { Limiter, LimitStates } from '../../limits/limiter.ts';
+import type { Limiter, ScopeStates } from '../../limits/limiter.ts';
 import { MemoryLimiter } from '../../limits/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
+import type { Scopes } from '../../limits/scope.ts';
 import { SharedLimiter } from '../../limits/shared-limiter.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';
 import type { UsageStore } from '../../store/store.ts';
@@ -29,8 +31,8 @@ interface MeteringOptions {
   /** The position of this process among the replicas that serve. */
   readonly fleet: () => FleetPlace;
   readonly authenticator: Authenticator;
-  /** Limits of a tier in the present configuration. */
-  readonly limitsOf: (tier: Tier) => TierLimits;
+  /** The scopes of a key in the present configuration. */
+  readonly scopesOf: (principal: Principal) => Scopes;
   /** The plan of a holder, for its report. */
   readonly planOf: (holderId: string) => Promise<unknown>;
   readonly logger: Logger;
@@ -50,7 +52,7 @@ export interface Metering {
 }
 
 export async function openMetering(options: MeteringOptions): Promise<Metering> {
-  const { config, store, redis, fleet, authenticator, limitsOf, planOf, logger, metrics } = options;
+  const { config, store, redis, fleet, authenticator, scopesOf, planOf, logger, metrics } = options;
   const outbox = await UsageOutbox.open({
     store,
     directory: resolve(outboxDirectory(config)),
@@ -58,7 +60,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     events: metrics.outbox,
   });
   const usage = new HolderUsage(outbox, store);
-  const initialTotals = new InitialTotals({ read: (id) => usage.totalsOf({ kind: 'holder', id }), metrics });
+  const initialTotals = new InitialTotals({ read: ({ owner }) => usage.totalsOf(owner), metrics });
   const local = new MemoryLimiter({ initialTotals, metrics });
   const shared =
     redis === undefined
@@ -78,7 +80,10 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       // A suspended holder can read here why it is not served.
       identify: (exchange) => identify(authenticator, exchange, 'any'),
       usage,
-      limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
+      limits: async (principal) => {
+        const scopes = scopesOf(principal);
+        return shown(scopes, await limiter.peek(scopes));
+      },
       plan: ({ holderId }) => planOf(holderId),
     }),
     get isDegraded() {
@@ -91,12 +96,17 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   };
 }
 
-/** The limits in the report of a holder. */
-function shown(states: LimitStates) {
-  return LIMITS.flatMap(({ name: limit }) => {
-    const state = states[limit];
-    if (state === undefined) return [];
-    const { limit: max, used, remaining, resetMs } = state;
-    return [{ limit, max, used, remaining, resets_in_s: Math.ceil(resetMs / 1000) }];
-  });
+/** The limits in the report of a holder. Those of cost are in the unit of the prices. */
+function shown({ list }: Scopes, states: ScopeStates) {
+  return list.flatMap(({ kind }, index) =>
+    LIMITS.flatMap(({ name: limit, counts }) => {
+      const state = states[index]?.[limit];
+      if (state === undefined) return [];
+      const [max, used, remaining] = [state.limit, state.used, state.remaining].map((amount) =>
+        counts === 'cost' ? amount / 1e9 : amount,
+      );
+      const scope = kind === 'holder' ? {} : { scope: kind };
+      return [{ ...scope, limit, max, used, remaining, resets_in_s: Math.ceil(state.resetMs / 1000) }];
+    }),
+  );
 }

@@ -1,17 +1,20 @@
-// The slot of one request among the running requests of its holder: taken together with its tokens where the body is small, and
+// The slot of one request among the running requests of its scopes: taken together with its tokens where the body is small, and
 // before the body is read where it is large, so that the upload always costs the holder a request.
 import type { Principal } from '../../auth/key/principal.ts';
-import type { TierLimits } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
-import type { Admission, Lease, Limiter } from '../../limits/limiter.ts';
-import { activeLimits } from '../../limits/verdict.ts';
+import { activeLimits } from '../../limits/active-limits.ts';
+import { type Admission, type Amounts, type Lease, type Limiter, NO_AMOUNTS } from '../../limits/limiter.ts';
+import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { limitHeaders, rejectionError, rejectionHeaders } from './limit-headers.ts';
 
-/** The minimum of a request: a holder without tokens is rejected before the rest is known. */
-export const MIN_TOKENS = 1;
+/**
+ * The minimum of a request: a holder without tokens is rejected before the rest is known. Its model may be free, so that a spent budget
+ * rejects it later.
+ */
+export const MIN_AMOUNTS: Amounts = { tokens: 1, cost: 0 };
 
 interface RequestSlotOptions {
   readonly limiter: Pick<Limiter, 'admit'>;
@@ -21,7 +24,8 @@ interface RequestSlotOptions {
 interface SlotRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
-  readonly limits: TierLimits;
+  /** As far as they are known before the model. */
+  readonly scopes: Scopes;
   /** Of all tiers: a holder may change its tier, and present usage counts there. */
   readonly tiers: DynamicConfig['tiers'];
 }
@@ -49,37 +53,38 @@ export class RequestSlot {
    */
   async take(): Promise<void> {
     if (this.#lease !== undefined) return;
-    const lease = await this.admit(MIN_TOKENS);
+    const lease = await this.admit(MIN_AMOUNTS);
     // The request may have ended meanwhile.
-    if (this.#isReleased) lease.settle(0);
+    if (this.#isReleased) lease.settle(NO_AMOUNTS);
     else this.#lease = lease;
   }
 
   /**
-   * Reserves all that the request needs, or only the tokens if it has a slot. The caller settles the lease.
+   * Reserves all that the request needs, or only the amounts if it has a slot. The caller settles the lease.
+   * @param scopes all of the request
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`; a slot that was taken stays so
    */
-  admit(tokens: number): Lease | Promise<Lease> {
-    const { principal, limits, tiers } = this.#request;
+  admit(amounts: Amounts, scopes: Scopes = this.#request.scopes): Lease | Promise<Lease> {
     this.#isAsked = true;
-    if (!isCounted(limits, tiers)) return UNLIMITED;
-    const decision = this.#options.limiter.admit(principal.holderId, limits, tokens, this.#lease);
+    if (!isCounted(scopes, this.#request.tiers)) return UNLIMITED;
+    const decision = this.#options.limiter.admit(scopes, amounts, this.#lease);
     return decision instanceof Promise
-      ? decision.then((admission) => this.#accept(admission, tokens))
-      : this.#accept(decision, tokens);
+      ? decision.then((admission) => this.#accept(admission, amounts))
+      : this.#accept(decision, amounts);
   }
 
   /** Releases a slot that did not become part of a reservation; its request stays counted. Idempotent. */
   release(): void {
     this.#isReleased = true;
-    this.#lease?.settle(0);
+    this.#lease?.settle(NO_AMOUNTS);
     this.#lease = undefined;
   }
 
-  #accept(admission: Admission, tokens: number): Lease {
+  #accept(admission: Admission, { tokens }: Amounts): Lease {
     const { exchange, principal } = this.#request;
     if (admission.kind === 'refused') {
-      this.#options.metrics.limitsRefused.inc({ limit: admission.limit, tier: principal.tier });
+      const { limit, scope } = admission;
+      this.#options.metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
       Object.assign(exchange.headers, rejectionHeaders(admission));
       throw rejectionError(admission, tokens);
     }
@@ -95,13 +100,11 @@ export function mayBeLarge({ request }: Exchange, limit: number): boolean {
   return declared === undefined || (Number(declared) > LARGE_BODY && Number(declared) <= limit);
 }
 
-/** If no tier has limits, nothing is counted and no limiter is called. */
-const UNLIMITED: Lease = { tokens: 0, settle() {} };
+/** If nobody has limits, nothing is counted and no limiter is called. */
+const UNLIMITED: Lease = { amounts: NO_AMOUNTS, settle() {} };
 
-export function isLimited(limits: TierLimits): boolean {
-  return activeLimits(limits).list.length > 0;
-}
-
-export function isCounted(limits: TierLimits, tiers: DynamicConfig['tiers']): boolean {
-  return isLimited(limits) || Object.values(tiers).some((tier) => tier !== undefined && isLimited(tier));
+export function isCounted({ isLimited }: Scopes, tiers: DynamicConfig['tiers']): boolean {
+  return (
+    isLimited || Object.values(tiers).some((tier) => tier !== undefined && activeLimits(tier).list.length > 0)
+  );
 }

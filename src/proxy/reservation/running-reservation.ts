@@ -1,11 +1,12 @@
 // The reservation of work without an estimate: one request and one slot while it runs, and tokens as they are reported: many times in
 // a realtime session, never in a passthrough call. usage-reservation.ts reserves and settles requests for a model.
 import type { Principal } from '../../auth/key/principal.ts';
-import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
+import { LIMITS } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import type { Lease, Limiter } from '../../limits/limiter.ts';
+import { type Lease, type Limiter, NO_AMOUNTS } from '../../limits/limiter.ts';
+import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf, type TokenPrice } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
@@ -13,10 +14,10 @@ import { NO_USAGE } from '../../wire/token-usage.ts';
 import type { Route } from '../routes/route-table.ts';
 import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
-import { isCounted, MIN_TOKENS, RequestSlot } from './request-slot.ts';
+import { isCounted, MIN_AMOUNTS, RequestSlot } from './request-slot.ts';
 
 /** The longest window first: its rejection is the one that a new session would get. */
-const TOKEN_LIMITS = LIMITS.filter(({ counts }) => counts === 'tokens').reverse();
+const AMOUNT_LIMITS = LIMITS.filter(({ counts }) => counts === 'tokens' || counts === 'cost').reverse();
 
 export interface RunningReservationOptions {
   readonly limiter: Limiter;
@@ -28,7 +29,7 @@ interface RunningRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry'>;
-  readonly limits: TierLimits;
+  readonly scopes: Scopes;
   /** Of all tiers: usage counts even without limits now, because the holder may change to a limited tier. */
   readonly tiers: DynamicConfig['tiers'];
 }
@@ -62,12 +63,12 @@ export class RunningReservation {
     options: RunningReservationOptions,
     request: RunningRequest,
   ): Promise<RunningReservation> {
-    const { limits, tiers } = request;
-    if (!isCounted(limits, tiers)) return new RunningReservation(options, request, undefined);
+    const { scopes, tiers } = request;
+    if (!isCounted(scopes, tiers)) return new RunningReservation(options, request, undefined);
     return new RunningReservation(
       options,
       request,
-      await new RequestSlot(options, request).admit(MIN_TOKENS),
+      await new RequestSlot(options, request).admit(MIN_AMOUNTS),
     );
   }
 
@@ -98,42 +99,51 @@ export class RunningReservation {
   /** Counts the tokens of one answer. */
   use({ tokens, isEstimated }: SessionUse): void {
     const { limiter, outbox } = this.#options;
-    const { exchange, principal } = this.#request;
+    const { exchange, scopes } = this.#request;
+    const costNanos = this.#price && costOf(this.#price, tokens);
     this.#prompt += tokens.prompt;
     this.#completion += tokens.completion;
     exchange.access.prompt_tokens = this.#prompt;
     exchange.access.completion_tokens = this.#completion;
     this.#isEstimated ||= isEstimated;
-    if (this.#lease !== undefined) limiter.use(principal.holderId, tokens.prompt + tokens.completion);
+    if (this.#lease !== undefined)
+      limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
     outbox.record({
       ...this.#about(),
       usage: tokens,
-      costNanos: this.#price && costOf(this.#price, tokens),
+      costNanos,
       isPart: true,
     });
   }
 
   /**
-   * Checks whether the holder still has tokens.
-   * @returns the rejection that a new session would receive; undefined while tokens are left
+   * Checks whether tokens are left in all scopes, and money where the session has a price.
+   * @returns the rejection that a new session would receive; undefined while both are left
    */
   async spent(): Promise<GatewayError | undefined> {
     const { limiter, metrics } = this.#options;
-    const { principal, limits } = this.#request;
-    if (TOKEN_LIMITS.every(({ name }) => limits[name] === undefined)) return undefined;
-    const states = await limiter.peek(principal.holderId, limits);
-    for (const { name: limit } of TOKEN_LIMITS) {
-      const state = states[limit];
-      if (state === undefined || state.remaining > 0) continue;
-      metrics.limitsRefused.inc({ limit, tier: principal.tier });
-      const rejected = {
-        kind: 'refused',
-        limit,
-        reason: 'spent',
-        retryAfterMs: state.resetMs,
-        states,
-      } as const;
-      return rejectionError(rejected, MIN_TOKENS);
+    const { principal, scopes } = this.#request;
+    const { maxTokens, maxCost, list } = scopes;
+    if (maxTokens === Number.POSITIVE_INFINITY && maxCost === Number.POSITIVE_INFINITY) return undefined;
+    const states = await limiter.peek(scopes);
+    for (const { name: limit, counts } of AMOUNT_LIMITS) {
+      if (counts === 'cost' && this.#price === undefined) continue;
+      for (const [index, scope] of list.entries()) {
+        const state = states[index]?.[limit];
+        if (state === undefined || state.remaining > 0) continue;
+        metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
+        const { resetMs: retryAfterMs } = state;
+        const rejected = {
+          kind: 'refused',
+          scope,
+          limit,
+          reason: 'spent',
+          retryAfterMs,
+          state,
+          states,
+        } as const;
+        return rejectionError(rejected, MIN_AMOUNTS.tokens);
+      }
     }
     return undefined;
   }
@@ -142,7 +152,7 @@ export class RunningReservation {
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.#lease?.settle(0);
+    this.#lease?.settle(NO_AMOUNTS);
     if (this.#upstream === undefined) return;
     this.#options.outbox.record({
       ...this.#about(),

@@ -1,16 +1,16 @@
 // The reservation of one request: reserves its estimate before it runs, and settles it once with the actual usage.
 import type { Principal } from '../../auth/key/principal.ts';
-import type { TierLimits } from '../../config/limit-table.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import type { Lease, Limiter } from '../../limits/limiter.ts';
-import { activeLimits } from '../../limits/verdict.ts';
+import { type Amounts, type Lease, type Limiter, NO_AMOUNTS } from '../../limits/limiter.ts';
+import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route } from '../routes/route-table.ts';
+import { estimatedCost } from './cost-estimate.ts';
 import { limitHeaders } from './limit-headers.ts';
-import { isLimited, type RequestSlot } from './request-slot.ts';
+import type { RequestSlot } from './request-slot.ts';
 import { UsageMeter } from './usage-meter.ts';
 
 export interface ReservationOptions {
@@ -22,8 +22,8 @@ export interface ReservationOptions {
 interface ReservationRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
-  readonly route: Pick<Route, 'entry'>;
-  readonly limits: TierLimits;
+  readonly route: Pick<Route, 'entry' | 'targets'>;
+  readonly scopes: Scopes;
   /** The slot of this request. */
   readonly slot: RequestSlot;
   readonly estimate: Estimate;
@@ -44,7 +44,7 @@ export class UsageReservation {
     options: ReservationOptions,
     request: ReservationRequest,
   ): UsageReservation | Promise<UsageReservation> {
-    const lease = request.slot.admit(reserved(request.estimate, request.limits));
+    const lease = request.slot.admit(reserved(request), request.scopes);
     return lease instanceof Promise
       ? lease.then((each) => new UsageReservation(options, request, each))
       : new UsageReservation(options, request, lease);
@@ -65,13 +65,23 @@ export class UsageReservation {
     const { exchange, principal, route } = this.#request;
     const reading = this.meter.read();
     if (reading === undefined) {
-      this.#lease.settle(0);
+      this.#lease.settle(NO_AMOUNTS);
       return;
     }
     const { tokens, isEstimated, isReported, upstream, target, provider, price, attempts, extra } = reading;
-    this.#lease.settle(tokens.prompt + tokens.completion);
     const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
+    const costNanos = price && costOf(price, tokens);
+    const others = extra.map((attempt) => ({
+      upstream: attempt.upstream,
+      target: attempt.target,
+      usage: attempt.tokens,
+      costNanos: attempt.price && costOf(attempt.price, attempt.tokens),
+    }));
+    this.#lease.settle({
+      tokens: tokens.prompt + tokens.completion,
+      cost: others.reduce((sum, other) => sum + (other.costNanos ?? 0), costNanos ?? 0),
+    });
     const { endpoint = 'chat' } = exchange;
     metrics.recordGeneration({
       endpoint,
@@ -105,34 +115,36 @@ export class UsageReservation {
       isEstimated,
       durationMs: exchange.elapsed,
       ttftMs: firstOutputMs,
-      costNanos: price && costOf(price, tokens),
-      extra: extra.map((attempt) => ({
-        upstream: attempt.upstream,
-        target: attempt.target,
-        usage: attempt.tokens,
-        costNanos: attempt.price && costOf(attempt.price, attempt.tokens),
-      })),
+      costNanos,
+      extra: others,
     });
   }
 }
 
-/** Sets the response headers that show the holder's limits. Reserves nothing. */
+/** Sets the response headers that show the limits. Reserves nothing. */
 export async function setLimitHeaders(
   limiter: Pick<Limiter, 'peek'>,
   exchange: Exchange,
-  holder: string,
-  limits: TierLimits,
+  scopes: Scopes,
 ): Promise<void> {
-  if (isLimited(limits) && exchange.stopReason === undefined) {
-    limitHeaders(await limiter.peek(holder, limits), exchange.headers);
+  if (scopes.isLimited && exchange.stopReason === undefined) {
+    limitHeaders(await limiter.peek(scopes), exchange.headers);
   }
 }
 
 /**
- * The tokens to reserve: the estimate. Where the client does not bound the length of the answer, at most the limits, so that an
- * assumption rejects no request.
+ * What to reserve: the estimate. Where the client does not bound the length of the answer, at most the limits, so that an
+ * assumption rejects no request. The cost is of interest where there is a budget.
  */
-function reserved({ prompt, completion, isBounded }: Estimate, limits: TierLimits): number {
-  if (isBounded) return prompt + completion;
-  return Math.max(prompt, Math.min(prompt + completion, activeLimits(limits).maxTokens));
+function reserved({ route, scopes, estimate }: ReservationRequest): Amounts {
+  const { prompt, completion, isBounded } = estimate;
+  const cost = scopes.maxCost === Number.POSITIVE_INFINITY ? 0 : estimatedCost(route, estimate);
+  if (isBounded) return { tokens: prompt + completion, cost };
+  return {
+    tokens: Math.max(prompt, Math.min(prompt + completion, scopes.maxTokens)),
+    cost:
+      cost <= scopes.maxCost
+        ? cost
+        : Math.max(scopes.maxCost, estimatedCost(route, { prompt, completion: 0 })),
+  };
 }

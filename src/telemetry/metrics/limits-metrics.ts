@@ -5,8 +5,12 @@ export function limitMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Limits');
   return {
     limitsRefused: catalogue.counter('tollgate_limits_refused_total', {
-      meaning: 'Requests rejected by a limit of their tier.',
-      labels: { limit: 'a limit of `tiers`', tier: '`Free`, `Lite`, `Pro`' },
+      meaning: 'Requests rejected by a limit.',
+      labels: {
+        limit: 'the name of a limit',
+        scope: 'whose: `holder`, `key`, `team`, `model`',
+        tier: '`Free`, `Lite`, `Pro`',
+      },
       action: 'Many in one tier: its limit is too low, or a client ignores `retry-after`.',
     }),
     limitsDegraded: catalogue.gauge('tollgate_limits_degraded', {
@@ -15,7 +19,8 @@ export function limitMetrics(catalogue: MetricCatalogue) {
       action: '1: N replicas admit up to N times each limit. Restore Redis.',
     }),
     limitHolders: catalogue.gauge('tollgate_limit_holders', {
-      meaning: 'Holders with limit counters in the memory of this process.',
+      meaning:
+        'Holders, keys, teams and models of holders with limit counters in the memory of this process.',
       action: 'Bounded. It indicates memory use.',
     }),
     limitLeases: catalogue.gaugeChild('tollgate_limit_leases', {

@@ -1,18 +1,21 @@
-// The counters of one holder in memory: the minute window, the totals of the UTC day and month, the running requests. It
-// decides nothing and reads no clock.
-import { eachTotal, LIMITS, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
+// The counters of one scope in memory: the minute window, the totals of the UTC day and month, the running requests. It decides
+// nothing and reads no clock.
+import { eachTotal, LIMITS, type Limit, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import type { Moment, UtcDate } from './calendar.ts';
 import type { LastKnownCounters } from './last-known.ts';
+import type { Amounts } from './limiter.ts';
+import type { Scope } from './scope.ts';
 import type { LimitUsage } from './verdict.ts';
 
-/** What a request holds until it is settled. */
+/** What a request holds in one scope until it is settled. */
 export interface Reservation {
-  tokens: number;
-  /** Start of the minute window that holds the tokens. */
+  readonly counters: ScopeCounters;
+  amounts: Amounts;
+  /** Start of the minute window that holds the amounts. */
   windowStart: number;
-  /** Whose totals hold the tokens. */
-  tokensDate: UtcDate;
+  /** Whose totals hold the amounts. */
+  amountsDate: UtcDate;
   /** Whose totals count the request. */
   readonly requestDate: UtcDate;
 }
@@ -20,12 +23,17 @@ export interface Reservation {
 /** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
 
+type CountedLimit = Exclude<Limit, { readonly window: 'concurrent' }>;
+
 /** What is counted as a number; running requests are the reservations. */
-const COUNTED = LIMITS.filter(({ window }) => window !== 'concurrent');
+const COUNTED = LIMITS.filter((limit): limit is CountedLimit => limit.window !== 'concurrent');
+/** What a settlement replaces. */
+const REPLACED = COUNTED.filter(({ counts }) => counts !== 'requests');
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 
-export class HolderCounters {
-  readonly holder: string;
+export class ScopeCounters {
+  /** As it was made first: its limits may have changed. */
+  readonly scope: Scope;
   readonly #windowMs: number;
   /** The limiter's, when it last used these counters: see `forgetTotals` there. */
   generation = 0;
@@ -40,8 +48,8 @@ export class HolderCounters {
   /** Of the totals, where something is known. */
   #date: UtcDate | undefined;
 
-  constructor(holder: string, windowMs: number) {
-    this.holder = holder;
+  constructor(scope: Scope, windowMs: number) {
+    this.scope = scope;
     this.#windowMs = windowMs;
   }
 
@@ -83,7 +91,7 @@ export class HolderCounters {
     this.#knowledge = 'nothing';
     this.#openWindow(windowEndsAt > now ? windowEndsAt - this.#windowMs : Number.NEGATIVE_INFINITY);
     for (const reservation of this.#reservations) {
-      this.#count(1, reservation.tokens, false);
+      this.#count(1, reservation.amounts, false);
       reservation.windowStart = this.#windowStart;
     }
     if (hasTotals) this.setTotals(NO_TOTALS, date);
@@ -116,79 +124,88 @@ export class HolderCounters {
     return { wallMs, date, windowLeftMs, counts };
   }
 
-  /** The usage without the tokens that one of its requests has reserved. */
-  without(usage: LimitUsage, { windowStart, tokensDate, tokens }: Reservation): LimitUsage {
+  /** The usage without the amounts that one of its requests has reserved. */
+  without(usage: LimitUsage, { windowStart, amountsDate, amounts }: Reservation): LimitUsage {
     const counts = usage.counts.slice();
-    for (const { index, window, counts: counted } of LIMITS) {
-      if (counted !== 'tokens') continue;
+    for (const limit of REPLACED) {
+      const { index, window } = limit;
       const isHeld =
         window === 'minute'
           ? usage.windowLeftMs > 0 && windowStart === this.#windowStart
-          : this.#knowledge !== 'nothing' && tokensDate[window] === usage.date[window];
-      if (isHeld) counts[index] = (counts[index] ?? 0) - tokens;
+          : this.#knowledge !== 'nothing' && amountsDate[window] === usage.date[window];
+      if (isHeld) counts[index] = (counts[index] ?? 0) - amountOf(limit, 0, amounts);
     }
     return { ...usage, counts };
   }
 
-  reserve(moment: Moment, tokens: number): Reservation {
-    this.#add(moment, 1, tokens);
+  reserve(moment: Moment, amounts: Amounts): Reservation {
+    this.#add(moment, 1, amounts);
     const { date } = moment;
-    const reservation = { tokens, windowStart: this.#windowStart, tokensDate: date, requestDate: date };
+    const reservation = {
+      counters: this,
+      amounts,
+      windowStart: this.#windowStart,
+      amountsDate: date,
+      requestDate: date,
+    };
     this.#reservations.add(reservation);
     return reservation;
   }
 
-  /** Replaces the reserved tokens of a running request. */
-  change(moment: Moment, reservation: Reservation, tokens: number): void {
+  /** Replaces the reserved amounts of a running request. */
+  change(moment: Moment, reservation: Reservation, amounts: Amounts): void {
     if (!this.#reservations.has(reservation)) return;
-    this.#replace(moment, reservation, 0);
-    this.add(moment, tokens);
-    reservation.tokens = tokens;
+    this.#replace(moment, reservation, undefined);
+    this.add(moment, amounts);
+    reservation.amounts = amounts;
     reservation.windowStart = this.#windowStart;
-    reservation.tokensDate = moment.date;
+    reservation.amountsDate = moment.date;
   }
 
-  /** Counts tokens without a reservation. */
-  add(moment: Moment, tokens: number): void {
-    this.#add(moment, 0, tokens);
+  /** Counts amounts without a reservation. */
+  add(moment: Moment, amounts: Amounts): void {
+    this.#add(moment, 0, amounts);
   }
 
-  /** Replaces the estimate by the real tokens in the windows that still count it. The second time does nothing. */
-  settle(moment: Moment, reservation: Reservation, tokens: number): void {
+  /** Replaces the estimate by the real amounts in the windows that still count it. The second time does nothing. */
+  settle(moment: Moment, reservation: Reservation, amounts: Amounts): void {
     if (!this.#reservations.has(reservation)) return;
-    this.#replace(moment, reservation, tokens);
+    this.#replace(moment, reservation, amounts);
     this.#reservations.delete(reservation);
   }
 
-  #add({ now, date }: Moment, requests: number, tokens: number): void {
+  #add({ now, date }: Moment, requests: number, amounts: Amounts): void {
     if (!this.#isOpen(now)) this.#openWindow(now);
-    this.#count(requests, tokens, this.knowsTotals(date));
+    this.#count(requests, amounts, this.knowsTotals(date));
   }
 
-  #count(requests: number, tokens: number, hasTotals: boolean): void {
-    for (const { index, window, counts } of COUNTED) {
-      if (window === 'minute' || hasTotals)
-        this.#counts[index] = this.#at(index) + (counts === 'tokens' ? tokens : requests);
+  #count(requests: number, amounts: Amounts, hasTotals: boolean): void {
+    for (const limit of COUNTED) {
+      if (limit.window === 'minute' || hasTotals)
+        this.#counts[limit.index] = this.#at(limit.index) + amountOf(limit, requests, amounts);
     }
   }
 
-  #replace({ now, date }: Moment, reservation: Reservation, tokens: number): void {
+  /** @param amounts in place of what is reserved; undefined: none */
+  #replace({ now, date }: Moment, reservation: Reservation, amounts: Amounts | undefined): void {
     const isInWindow = this.#isOpen(now) && reservation.windowStart === this.#windowStart;
     const hasTotals = this.knowsTotals(date);
-    for (const { index, window, counts } of LIMITS) {
-      if (counts !== 'tokens' || !(window === 'minute' ? isInWindow : hasTotals)) continue;
-      const isReserved = window === 'minute' || reservation.tokensDate[window] === date[window];
-      const reserved = isReserved ? reservation.tokens : 0;
-      this.#counts[index] = Math.max(0, this.#at(index) - reserved + tokens);
+    for (const limit of REPLACED) {
+      const { index, window } = limit;
+      if (!(window === 'minute' ? isInWindow : hasTotals)) continue;
+      const isReserved = window === 'minute' || reservation.amountsDate[window] === date[window];
+      const reserved = isReserved ? amountOf(limit, 0, reservation.amounts) : 0;
+      const real = amounts === undefined ? 0 : amountOf(limit, 0, amounts);
+      this.#counts[index] = Math.max(0, this.#at(index) - reserved + real);
     }
   }
 
   /** What running requests hold of the total of a date. */
-  #reservedIn({ window, counts }: TotalLimit, date: UtcDate): number {
+  #reservedIn(limit: TotalLimit, date: UtcDate): number {
     let sum = 0;
-    for (const { tokens, tokensDate, requestDate } of this.#reservations) {
-      const heldIn = counts === 'tokens' ? tokensDate : requestDate;
-      if (heldIn[window] === date[window]) sum += counts === 'tokens' ? tokens : 1;
+    for (const { amounts, amountsDate, requestDate } of this.#reservations) {
+      const heldIn = limit.counts === 'requests' ? requestDate : amountsDate;
+      if (heldIn[limit.window] === date[limit.window]) sum += amountOf(limit, 1, amounts);
     }
     return sum;
   }
@@ -205,4 +222,10 @@ export class HolderCounters {
   #isOpen(now: number): boolean {
     return now < this.#windowStart + this.#windowMs;
   }
+}
+
+/** What a limit counts of a request. */
+function amountOf({ counts }: Limit, requests: number, { tokens, cost }: Amounts): number {
+  if (counts === 'tokens') return tokens;
+  return counts === 'cost' ? cost : requests;
 }

@@ -1,0 +1,44 @@
+// The limits of one scope in the form that the limiters use. verdict.ts decides by them.
+import { isTotal, LIMITS, type Limit, type TierLimits } from '../config/limit-table.ts';
+
+/** The limits that a scope has. */
+export interface ActiveLimits {
+  readonly list: readonly ActiveLimit[];
+  /** Needs to know what was used before this process, or Redis, started to count. */
+  readonly needTotals: boolean;
+  /** The lowest limit of tokens; infinite without one. */
+  readonly maxTokens: number;
+  /** The lowest limit of cost; infinite without one. */
+  readonly maxCost: number;
+  /** In the order of the table; -1: no limit. */
+  readonly maxima: readonly number[];
+}
+
+interface ActiveLimit {
+  readonly limit: Limit;
+  readonly max: number;
+}
+
+/** By the objects of the configuration, which stay the same until a reload. */
+const active = new WeakMap<TierLimits, ActiveLimits>();
+
+/** Resolves limits once, instead of looking each of them up by name for every request. */
+export function activeLimits(limits: TierLimits): ActiveLimits {
+  const known = active.get(limits);
+  if (known !== undefined) return known;
+  const list = LIMITS.flatMap((limit) => {
+    const max = limits[limit.name];
+    return max === undefined ? [] : [{ limit, max }];
+  });
+  const lowest = (counted: Limit['counts']) =>
+    Math.min(...list.map(({ limit, max }) => (limit.counts === counted ? max : Infinity)));
+  const resolved = {
+    list,
+    needTotals: list.some(({ limit }) => isTotal(limit)),
+    maxTokens: lowest('tokens'),
+    maxCost: lowest('cost'),
+    maxima: LIMITS.map(({ name }) => limits[name] ?? -1),
+  };
+  active.set(limits, resolved);
+  return resolved;
+}

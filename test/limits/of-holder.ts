@@ -1,0 +1,71 @@
+// A limiter for tests about one holder: its limits and tokens alone, in place of scopes and amounts.
+import type { TierLimits } from '../../src/config/limit-table.ts';
+import type { Admission, Lease, Limiter, LimitStates, Rejected } from '../../src/limits/limiter.ts';
+import { makeScope, makeScopes, type Scope, type Scopes } from '../../src/limits/scope.ts';
+
+export const holderScope = (id: string, limits: TierLimits = {}): Scope =>
+  makeScope({ kind: 'holder', id }, limits);
+
+export const holderScopes = (id: string, limits: TierLimits = {}): Scopes =>
+  makeScopes(id, [holderScope(id, limits)]);
+
+export const tokensOnly = (tokens: number) => ({ tokens, cost: 0 });
+
+export interface HolderLease {
+  readonly real: Lease;
+  readonly tokens: number;
+  settle(tokens: number): void;
+}
+
+export type HolderRejected = Omit<Rejected, 'states'> & {
+  readonly states: LimitStates;
+  readonly real: Rejected;
+};
+
+export type HolderAdmission =
+  | { readonly kind: 'admitted'; readonly lease: HolderLease; readonly states: LimitStates }
+  | HolderRejected;
+
+export class OfHolder<L extends Limiter = Limiter> {
+  readonly real: L;
+
+  constructor(real: L) {
+    this.real = real;
+  }
+
+  admit(
+    holder: string,
+    limits: TierLimits,
+    tokens: number,
+    held?: HolderLease,
+  ): HolderAdmission | Promise<HolderAdmission> {
+    const admission = this.real.admit(holderScopes(holder, limits), tokensOnly(tokens), held?.real);
+    return admission instanceof Promise ? admission.then(ofHolder) : ofHolder(admission);
+  }
+
+  use(holder: string, tokens: number): void {
+    this.real.use(holderScopes(holder), tokensOnly(tokens));
+  }
+
+  peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
+    const states = this.real.peek(holderScopes(holder, limits));
+    return states instanceof Promise ? states.then(([first = {}]) => first) : (states[0] ?? {});
+  }
+}
+
+function ofHolder(admission: Admission): HolderAdmission {
+  const [states = {}] = admission.states;
+  if (admission.kind === 'refused') return { ...admission, states, real: admission };
+  const { lease } = admission;
+  return {
+    kind: 'admitted',
+    states,
+    lease: {
+      real: lease,
+      get tokens() {
+        return lease.amounts.tokens;
+      },
+      settle: (tokens) => lease.settle(tokensOnly(tokens)),
+    },
+  };
+}
