@@ -20,6 +20,7 @@ function kindOf(schema: Schema): string {
   const inner = unwrap(schema);
   if (inner instanceof z.ZodEnum) return inner.options.map((option) => `\`${option}\``).join(', ');
   if (inner instanceof z.ZodArray) return 'list';
+  if (inner instanceof z.ZodUnion) return inner.options.map(kindOf).join(', or ');
   return fieldMetadata.get(inner)?.words ?? 'mapping';
 }
 

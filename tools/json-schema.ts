@@ -43,6 +43,9 @@ function tidy(schema: JsonObject): JsonObject {
       ],
     };
   }
+  // The forms of a field that takes several.
+  if (Array.isArray(out['anyOf']))
+    out['anyOf'] = out['anyOf'].map((form: Json) => (isObject(form) ? tidy(form) : form));
   const { properties, additionalProperties, items, required } = out;
   const needed = new Set(Array.isArray(required) ? required : []);
   if (isObject(properties)) {

@@ -1,8 +1,10 @@
 // `tollgate explain`: the targets and limits of a request for a model, from the configuration, and the live state of the targets
 // from a running gateway. It sends nothing to upstreams and prints no credentials and no header or query values.
-import { describePrice, hedgeText } from '../config/check/summary.ts';
+import { describePrices, explainPrices } from '../config/check/price-summary.ts';
+import { hedgeText } from '../config/check/summary.ts';
 import { describeTimeouts } from '../config/check/timeouts.ts';
 import { loadConfig } from '../config/load-config.ts';
+import type { Prices } from '../config/prices.ts';
 import { describeBody } from '../config/schema/body-rules.ts';
 import { type Config, type DynamicConfig, TIERS, type Tier } from '../config/schema/config-schema.ts';
 import { ENDPOINTS, type EndpointName, offered } from '../config/schema/endpoint-names.ts';
@@ -78,7 +80,7 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     const order = orderOf(found, given.text('cache-key'));
     const question = { model, tier, route: found, live, called, example };
     const explanation = { ...explain(config, question), ...(order && { order }) };
-    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
+    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live, found));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
   });
@@ -128,6 +130,8 @@ function find(config: DynamicConfig, model: string): Route | undefined {
         new Upstream(name, upstream, '', metrics, NO_TRANSPORT),
       ]),
     ),
+    {},
+    config.prices,
   );
   return table.find(model);
 }
@@ -240,8 +244,7 @@ function describeTarget(target: Target, { route, live, called, example }: Questi
     body: describeBody(target.edits?.rules),
     /** The whole body, with `--body`. */
     sends: example?.bodyFor(route, target) ?? null,
-    /** Null without a price. */
-    price: target.price ?? null,
+    ...explainPrices(target.price, Date.now()),
     timeouts: target.timeouts ?? common,
     max_concurrency,
     health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
@@ -289,7 +292,7 @@ function rows(lines: readonly Line[], indent: string): string {
   return lines.map(([name, text]) => `${indent}${name.padEnd(10)}  ${text}\n`).join('');
 }
 
-function textOf(explanation: Explanation, live: LiveState): string {
+function textOf(explanation: Explanation, live: LiveState, route: Route): string {
   const { config, model, match, tiers, tier, endpoints, response_model, targets, retry, limits } =
     explanation;
   const matched =
@@ -324,14 +327,18 @@ function textOf(explanation: Explanation, live: LiveState): string {
   ];
   const blocks = targets.map((target, index) => {
     const isFirst = target.priority !== targets[index - 1]?.priority;
-    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, explanation)}`;
+    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, explanation, route.targets[index]?.price)}`;
   });
   return `${quote(model)} by ${config.file} (${config.hash})\n${rows(head, '  ')}${blocks.join('')}`;
 }
 
-function targetText(target: Explanation['targets'][number], { server }: Explanation): string {
+function targetText(
+  target: Explanation['targets'][number],
+  { server }: Explanation,
+  prices: Prices | undefined,
+): string {
   const { upstream, builtin, scheme, host, path, headers, timeouts, health, live } = target;
-  const { forward_headers: forwarded, sends, price } = target;
+  const { forward_headers: forwarded, sends } = target;
   const share =
     target.weight === 0 ? 'weight 0: no requests' : `weight ${target.weight}: ${percent(target.share)}`;
   const lines: readonly Line[] = [
@@ -345,7 +352,7 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
     ],
     ...target.body.map((text) => ['body', text] as const),
     ...lineOf('sends', sends !== null && shownBody(sends, BODY_INDENT)),
-    ...lineOf('price', price && describePrice(price)),
+    ...lineOf('price', prices !== undefined && describePrices(prices, Date.now())),
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { SecretError } from '../auth/hashing/hashing-secret.ts';
 import { Key } from '../auth/key/key.ts';
-import { ConfigError } from '../config/schema/config-fault.ts';
+import { ConfigError } from '../config/config-fault.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { formatSize } from '../config/schema/units.ts';
 import { GatewayError } from '../errors.ts';

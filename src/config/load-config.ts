@@ -1,10 +1,11 @@
 // Parses and validates a configuration file, and reports all of its faults at once.
 import { isUtf8 } from 'node:buffer';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { checkReferences } from './check/reference-check.ts';
+import { ConfigError, MAX_FAULTS } from './config-fault.ts';
 import { hashOf } from './config-hash.ts';
+import { PriceLists } from './price-lists.ts';
 import { httpUrl } from './schema/addresses.ts';
-import { ConfigError, type ConfigFault, MAX_FAULTS } from './schema/config-fault.ts';
 import {
   type Config,
   type DynamicConfig,
@@ -12,89 +13,15 @@ import {
   TIERS,
   type UpstreamConfig,
 } from './schema/config-schema.ts';
-import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
 import type { OutboundRules } from './schema/outbound-schema.ts';
 import { readInteger, rejected, type ScalarResult } from './schema/units.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
-import { drawExcerpt, SourceText } from './source/excerpt.ts';
 import { proxyRules } from './source/outbound-rules.ts';
 import { type FileValues, ReferencedFiles } from './source/referenced-files.ts';
-import { issueMarks } from './source/schema-issues.ts';
-import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
-import { jsonTextOf } from './source/yaml-json.ts';
-import {
-  findNode,
-  readTree,
-  type YamlMapping,
-  type YamlNode,
-  type YamlPosition,
-} from './source/yaml-tree.ts';
+import { SchemaFile } from './source/schema-file.ts';
+import { findNode } from './source/yaml-tree.ts';
 
-export { ConfigError, type ConfigFault, formatFault } from './schema/config-fault.ts';
-
-/** Converts the tree to zod's input: strings, arrays and objects, without empty fields. */
-function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
-  if (schema !== undefined && unwrap(schema) instanceof z.ZodCustom) return jsonTextOf(tree);
-  switch (tree.kind) {
-    case 'blank':
-      return null;
-    case 'leaf':
-      return tree.emptied && shownOf(schema) !== 'never' ? null : tree.value;
-    case 'list':
-      return tree.items.map((item, index) => inputOf(item, childOf(schema, index)));
-    case 'branch': {
-      const fields = schema !== undefined && unwrap(schema) instanceof z.ZodObject;
-      const object: Record<string, unknown> = Object.create(null);
-      for (const [key, { value }] of tree.entries) {
-        const input = inputOf(value, childOf(schema, key));
-        // An empty field counts as absent; an empty mapping entry or an unknown key does not.
-        if (input !== null || !fields || childOf(schema, key) === undefined) object[key] = input;
-      }
-      return object;
-    }
-  }
-}
-
-/** All field names: the only words an excerpt shows of a file that is not YAML, where any other text may be a value. */
-function schemaWords(schema: z.core.$ZodType, words: Set<string> = new Set()): ReadonlySet<string> {
-  const inner = unwrap(schema);
-  for (const field of fieldNames(inner)) {
-    words.add(field);
-    const child = childOf(inner, field);
-    if (child !== undefined) schemaWords(child, words);
-  }
-  if (inner instanceof z.ZodRecord) schemaWords(inner.valueType, words);
-  if (inner instanceof z.ZodArray) schemaWords(inner.element, words);
-  return words;
-}
-
-/** Converts marks to distinct faults in file order; `more` counts those beyond MAX_FAULTS. */
-function toFaults(
-  file: string,
-  source: SourceText,
-  marks: readonly YamlPosition[],
-  tree?: YamlMapping,
-): { readonly faults: readonly ConfigFault[]; readonly more: number } {
-  const spans = tree === undefined ? [] : visibleSpans(tree, fileSchema);
-  const words = tree === undefined ? schemaWords(fileSchema) : new Set<string>();
-  const texts = new Map<string, { readonly at: number; readonly message: string }>();
-  for (const { at, path = [], message } of marks) {
-    const where = pathText(path, tree, fileSchema);
-    const text = where === '' ? message : `${where}: ${message}`;
-    texts.set(`${at} ${text}`, { at, message: text });
-  }
-  const sorted = [...texts.values()].sort((a, b) => a.at - b.at);
-  const faults = sorted.slice(0, MAX_FAULTS).map(({ at, message }) => {
-    const { line, column } = source.locate(at);
-    return { file, line, column, message, excerpt: drawExcerpt(source, at, spans, words) };
-  });
-  return { faults, more: sorted.length - faults.length };
-}
-
-function configError(...args: Parameters<typeof toFaults>): ConfigError {
-  const { faults, more } = toFaults(...args);
-  return new ConfigError(faults, more);
-}
+export { ConfigError, type ConfigFault, formatFault } from './config-fault.ts';
 
 function portOverride(env: NodeJS.ProcessEnv): ScalarResult<number> | undefined {
   const text = env['PORT']?.trim();
@@ -118,26 +45,28 @@ export function parseConfig(
   env: NodeJS.ProcessEnv,
   fileValues: FileValues = new ReferencedFiles(file),
 ): Config {
-  const source = new SourceText(text);
-  const { tree, marks: found, files } = readTree(text, env, fileValues);
-  if (tree === undefined) throw configError(file, source, found);
+  const source = new SchemaFile(text, file, fileSchema, env, fileValues);
+  const { tree, output } = source;
   const port = portOverride(env);
   const place = findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
   const at = (place?.key ?? place?.node.span)?.start ?? 0;
-  const parsed = fileSchema.safeParse(inputOf(tree, fileSchema));
-  const issues = parsed.error?.issues ?? [];
   const references = checkReferences(tree, port?.ok ? port.value : undefined, env);
+  const lists = new PriceLists(tree, env, fileValues);
   const marks = [
-    ...found,
+    ...source.marks,
     ...(port === undefined || port.ok ? [] : [{ at, path: ['listen', 'port'], message: port.fault }]),
-    ...nameMarks(tree, fileSchema),
-    ...issues.flatMap((issue) => issueMarks(issue, tree, fileSchema)),
     ...references.faults,
+    ...lists.marks,
   ];
-  if (!parsed.success || marks.length > 0) throw configError(file, source, marks, tree);
+  if (output === undefined || marks.length > 0 || lists.faults.length > 0) {
+    const { faults, more } = source.errorOf(marks);
+    const all = [...faults, ...lists.faults];
+    const rest = all.length - MAX_FAULTS;
+    throw new ConfigError(all.slice(0, MAX_FAULTS), more + lists.more + Math.max(0, rest));
+  }
 
-  const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...rest } = parsed.data;
-  const { proxy: _proxy, tls: _tls, ...dynamic } = rest;
+  const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...rest } = output;
+  const { proxy: _proxy, tls: _tls, prices: _files, ...dynamic } = rest;
   const { tls, ...address } = listen;
   const bound = {
     ...address,
@@ -156,7 +85,8 @@ export function parseConfig(
     },
     dynamic: {
       ...dynamic,
-      ...resolveOutbound(parsed.data, env),
+      ...resolveOutbound(output, env),
+      ...(lists.prices === undefined ? {} : { prices: lists.prices }),
       public_url: public_url ?? httpUrl(bound.host, bound.port, bound.tls),
       tiers: tiers ?? Object.fromEntries(TIERS.map((tier) => [tier, {}])),
       ...(tls === undefined ? {} : { certificate: tls }),
@@ -166,8 +96,8 @@ export function parseConfig(
     file,
     hash: hashOf(meaning),
     ...meaning,
-    files: [...files],
-    warnings: toFaults(file, source, references.warnings, tree).faults,
+    files: [...new Set([...source.files, ...lists.files])],
+    warnings: [...source.faultsOf(references.warnings), ...lists.warnings],
   };
 }
 

@@ -4,7 +4,7 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { realpath, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { ConfigError } from './schema/config-fault.ts';
+import { ConfigError } from './config-fault.ts';
 import { digestOf, rereadConfigFile } from './source/config-file.ts';
 
 /** In milliseconds. */

@@ -1,9 +1,9 @@
 // Reloads the configuration atomically: builds and validates the new one, then applies it whole or keeps the previous one.
 // config-watch.ts decides when.
 
+import { ConfigError } from '../config/config-fault.ts';
 import { parseBytes } from '../config/load-config.ts';
 import { reloadableConfig } from '../config/reloadable.ts';
-import { ConfigError } from '../config/schema/config-fault.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import type { FileValues } from '../config/source/referenced-files.ts';
 import type { Logger } from '../telemetry/log/logger.ts';

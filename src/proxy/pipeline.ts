@@ -138,9 +138,17 @@ export class Pipeline {
           ? await routeToMaker(objects, principal.holderId, allowed, body)
           : allowed;
       if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
-      const { estimate } = facts;
+      const { estimate, quantities } = facts;
       scopes = scopesOf(principal, config, route.entry);
-      const opening = UsageReservation.open(metering, { exchange, principal, route, scopes, slot, estimate });
+      const opening = UsageReservation.open(metering, {
+        exchange,
+        principal,
+        route,
+        scopes,
+        slot,
+        estimate,
+        quantities,
+      });
       // Most decisions are made in memory: skip the promise.
       reservation = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();

@@ -129,7 +129,7 @@ export class StoredResponseCalls {
       const { usage } = use;
       const isNew = usage !== null && charged !== null && (await this.#options.stored.settle(id));
       const counted = isNew ? withoutCharged(usage, charged) : NO_USAGE;
-      meter.add({ ...use, usage: counted, outputs: 0, unreported: undefined });
+      meter.add({ ...use, usage: counted, outputs: 0, unreported: undefined, quantities: undefined });
     }
   }
 }

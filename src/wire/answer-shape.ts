@@ -2,6 +2,7 @@
 // need this: chat-chunk.ts reads chat completions.
 import { eventData, isErrorObject, memberOf, parse, readErrorAnswer } from './error-answer.ts';
 import { JsonScanner } from './json.ts';
+import { millisecondsOf } from './token-usage.ts';
 
 export type Shape = 'answer' | 'error' | 'other';
 
@@ -31,6 +32,23 @@ export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = 
   }
   if (isErrorObject(parse(bytes.toString('utf8', start, end)), isWhole)) return 'error';
   return isNamed ? 'answer' : 'other';
+}
+
+/** What is counted in an answer without tokens. */
+export interface AnswerContents {
+  /** Elements of `data`; undefined where it is no array. */
+  readonly items: number | undefined;
+  /** `duration` in milliseconds; 0 without one. */
+  readonly milliseconds: number;
+}
+
+export function contentsOf(body: Buffer): AnswerContents {
+  const answer = parse(body.toString());
+  const data = memberOf(answer, 'data');
+  return {
+    items: Array.isArray(data) ? data.length : undefined,
+    milliseconds: millisecondsOf(memberOf(answer, 'duration')),
+  };
 }
 
 /** Whether a finish reason says that a content filter ended the answer; some vendors add what it found. */

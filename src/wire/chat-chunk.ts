@@ -1,7 +1,7 @@
 // Reads the facts of one SSE frame, and of a whole JSON completion, from the upstream's answer. It changes nothing and decides
 // nothing; sse-frames.ts cuts the frames.
 
-import { shapeOf } from './answer-shape.ts';
+import { type AnswerContents, shapeOf } from './answer-shape.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { TextCount } from './output-text.ts';
 import {
@@ -48,6 +48,8 @@ export interface CompletionFacts extends Pick<AnswerFacts, 'modelSpan' | 'usage'
   readonly isError: boolean;
   /** Whether it has `choices`, so that it is no error object in another shape. */
   readonly hasChoices: boolean;
+  /** Of a large answer, as `contentsOf` of answer-shape.ts has them of a small one. */
+  readonly contents?: AnswerContents;
 }
 
 const SPACE = 0x20;

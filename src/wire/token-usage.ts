@@ -18,17 +18,50 @@ export function eachTokenPart(of: (name: TokenPart) => number): Readonly<Record<
   return { cached: of('cached'), reasoning: of('reasoning') };
 }
 
+/** Parts that only prices distinguish, so that the store has no columns for them. A part is 0 where the report omits it. */
+export interface TokenDetails {
+  /** Of the prompt. */
+  readonly cacheWrite: number;
+  readonly audioInput: number;
+  readonly imageInput: number;
+  /** Of `cached`, and of `audioInput` and `imageInput`. */
+  readonly cachedAudio: number;
+  readonly cachedImage: number;
+  /** Of the completion. */
+  readonly audioOutput: number;
+}
+
 /** Token counts, whole numbers from 0. */
 export interface Tokens extends Readonly<Record<TokenPart, number>> {
   readonly prompt: number;
   readonly completion: number;
+  /** Absent where all are 0. */
+  readonly details?: TokenDetails;
 }
+
+/** Above any real answer. It bounds what a broken upstream can add to the usage and the cost of a holder with one answer. */
+export const MAX_TOKENS = 1e9;
+
+/** Quantities that have prices and are no tokens, whole numbers from 0. An absent one is 0. */
+export interface Quantities {
+  readonly requests?: number;
+  readonly images?: number;
+  /** Of the text of speech. */
+  readonly characters?: number;
+  /** Of transcribed sound. */
+  readonly milliseconds?: number;
+}
+
+/** Of most requests. */
+export const ONE_REQUEST: Quantities = { requests: 1 };
 
 /** Token counts as the upstream reports them; a count that it omits is 0. */
 export interface Usage extends Tokens {
   readonly total: number;
   /** The report has no count of the output, so it does not cover output beside it. Default false. */
   readonly isInputOnly?: boolean;
+  /** What `prompt` is converted from, where no tokens are reported. */
+  readonly measured?: Quantities;
 }
 
 export const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, ...eachTokenPart(() => 0) };
@@ -39,16 +72,37 @@ const DETAILS = {
   completion: ['completion_tokens_details', 'output_tokens_details', 'output_token_details'],
 } as const;
 
+/** Of the prompt, in its details or beside it. */
+const CACHE_WRITES = ['cache_write_tokens', 'cache_creation_tokens', 'cache_creation_input_tokens'] as const;
+
 /** The parts in a usage object of any API. */
-export function tokenParts(usage: unknown): Readonly<Record<TokenPart, number>> {
-  return eachTokenPart((part) => {
+export function tokenParts(usage: unknown): Omit<Tokens, 'prompt' | 'completion'> {
+  const inputs = DETAILS.prompt.map((name) => memberOf(usage, name));
+  const outputs = DETAILS.completion.map((name) => memberOf(usage, name));
+  const parts = eachTokenPart((part) => {
     const { of, name, alone } = TOKEN_PARTS[part];
-    for (const details of DETAILS[of]) {
-      const found = count(memberOf(usage, details), name);
-      if (found > 0) return found;
-    }
-    return count(usage, alone);
+    return countIn(of === 'prompt' ? inputs : outputs, name) || count(usage, alone);
   });
+  const cached = inputs.map((each) => memberOf(each, 'cached_tokens_details'));
+  const details: TokenDetails = {
+    cacheWrite: CACHE_WRITES.reduce((found, name) => found || countIn([...inputs, usage], name), 0),
+    audioInput: countIn(inputs, 'audio_tokens'),
+    imageInput: countIn(inputs, 'image_tokens'),
+    cachedAudio: countIn(cached, 'audio_tokens'),
+    cachedImage: countIn(cached, 'image_tokens'),
+    audioOutput: countIn(outputs, 'audio_tokens'),
+  };
+  const { cacheWrite, audioInput, imageInput, audioOutput } = details;
+  return cacheWrite + audioInput + imageInput + audioOutput > 0 ? { ...parts, details } : parts;
+}
+
+/** The first count above 0 of this name. */
+function countIn(objects: readonly unknown[], name: string): number {
+  for (const object of objects) {
+    const found = count(object, name);
+    if (found > 0) return found;
+  }
+  return 0;
 }
 
 /**
@@ -58,18 +112,19 @@ export function tokenParts(usage: unknown): Readonly<Record<TokenPart, number>> 
 export function parseUsage(bytes: Buffer, span: Span): Usage {
   const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
   const input = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
-  const sound = input === 0 ? soundTokens(usage) : 0;
+  const soundMs = input === 0 ? soundDuration(usage) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
   // Some vendors report the total only, and some omit reasoning from the output.
   const rest = Math.max(0, count(usage, 'total_tokens') - input - output);
   const isTotalAlone = input === 0 && output === 0;
-  const prompt = isTotalAlone ? sound || rest : input;
+  const prompt = isTotalAlone ? Math.ceil(soundMs / SOUND_TOKEN_MS) || rest : input;
   const completion = isTotalAlone ? 0 : output + rest;
   return {
     prompt,
     completion,
     total: prompt + completion,
     ...(completion === 0 && input > 0 ? { isInputOnly: true } : {}),
+    ...(isTotalAlone && soundMs > 0 ? { measured: { milliseconds: soundMs } } : {}),
     ...tokenParts(usage),
   };
 }
@@ -86,19 +141,46 @@ export function laterUsage(earlier: Usage | null, later: Usage): Usage {
   };
   const [{ prompt }, { completion }] = [sides.prompt, sides.completion];
   const isInputOnly = later.isInputOnly === true && completion === 0;
+  const { measured } = sides.prompt;
   return {
     prompt,
     completion,
     total: prompt + completion,
     ...eachTokenPart((part) => sides[TOKEN_PARTS[part].of][part]),
+    ...detailsOf(sides.prompt, sides.completion),
+    ...(measured === undefined ? {} : { measured }),
     ...(isInputOnly ? { isInputOnly } : {}),
   };
 }
 
-/** Tokens of audio that is billed by duration: one for a tenth of a second, the rate of vendors that count tokens. */
-function soundTokens(usage: unknown): number {
-  const seconds = memberOf(usage, 'type') === 'duration' ? memberOf(usage, 'seconds') : undefined;
-  return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.ceil(seconds * 10) : 0;
+/** The details of a report whose sides come from two. */
+function detailsOf({ details: input }: Tokens, { details: output }: Tokens): Pick<Tokens, 'details'> {
+  if (input === undefined && output === undefined) return {};
+  return { details: { ...NO_DETAILS, ...input, audioOutput: output?.audioOutput ?? 0 } };
+}
+
+const NO_DETAILS: TokenDetails = {
+  cacheWrite: 0,
+  audioInput: 0,
+  imageInput: 0,
+  cachedAudio: 0,
+  cachedImage: 0,
+  audioOutput: 0,
+};
+
+/** Sound that is billed by its duration counts as a token for this time, the rate of vendors that count tokens. */
+export const SOUND_TOKEN_MS = 100;
+
+/** @returns milliseconds of sound, where the usage is a duration; 0 where it is not */
+function soundDuration(usage: unknown): number {
+  return memberOf(usage, 'type') === 'duration' ? millisecondsOf(memberOf(usage, 'seconds')) : 0;
+}
+
+/** @param value seconds of an answer, a number or its text. @returns whole milliseconds; 0 for what is no duration */
+export function millisecondsOf(value: unknown): number {
+  const isText = typeof value === 'string' && /^\d{1,9}(\.\d{1,9})?$/.test(value);
+  const seconds = isText ? Number(value) : value;
+  return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.round(seconds * 1000) : 0;
 }
 
 /** A token count; 0 for anything else. */

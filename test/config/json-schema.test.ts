@@ -136,7 +136,11 @@ describe('docs/configuration.md', () => {
     const documented = [...page.matchAll(/^\| `([^`]+)` \|/gm)]
       .map(([, path]) => path ?? '')
       .filter((path) => !path.startsWith('$'));
-    expect(documented.toSorted()).toEqual([...paths].toSorted());
+    // One price and a price in a list have the same fields.
+    const single = [...paths].filter(
+      (path) => !paths.has(path.replace('.price[].', '.price.')) || !path.includes('.price[].'),
+    );
+    expect(documented.toSorted()).toEqual(single.toSorted());
     const rows = [...fieldRows(staticShape), ...fieldRows(dynamicShape)];
     expect(rows.map(({ path }) => path)).toEqual(documented);
     expect(rows.filter(({ description }) => description === '')).toEqual([]);

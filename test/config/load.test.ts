@@ -39,6 +39,7 @@ describe('a configuration', () => {
     expect(dynamic).toEqual({
       public_url: 'http://127.0.0.1:8080',
       realtime: { idle: 600_000, lifetime: 3_600_000 },
+      budgets: { unpriced: 'allow' },
       max_body: 33_554_432,
       max_answer: { frame: 33_554_432, json: 67_108_864, embeddings: 268_435_456 },
       upstreams: {
@@ -119,6 +120,7 @@ describe('a configuration', () => {
       public_url: 'https://gate.example/api',
       realtime: { idle: 60_000, lifetime: 7_200_000 },
       passthrough: { upstream: 'a', paths: ['/v1/files', '/v1/batches'], max_upload: 1_048_576 },
+      budgets: { unpriced: 'allow' },
       max_body: 65_536,
       max_answer: { frame: 65_536, json: 536_870_912, embeddings: 17_179_869_184 },
       upstreams: {
@@ -145,7 +147,7 @@ describe('a configuration', () => {
           fallback_on: ['context_length_exceeded', 'content_filter'],
           affinity: { header: 'x-thread' },
           response_model: 'upstream',
-          price: { input: 0.15, cached_input: 0.075, output: 0.6 },
+          price: [{ from: 0, price: { input: 150_000, cached_input: 75_000, output: 600_000 } }],
         },
       },
       tiers: {

@@ -213,6 +213,8 @@ export const chunkValue: fc.Arbitrary<unknown> = fc.oneof(
       usage,
       error: fc.oneof(jsonValue, fc.constantFrom(null, 0, '', false)),
       x_groq: mostly(objectWith({ usage })),
+      data: mostly(fc.array(jsonValue, { maxLength: 3 }), fc.constant(null)),
+      duration: fc.oneof(fc.double({ min: 0, max: 1000, noNaN: true }), jsonValue),
     }),
   },
   { weight: 1, arbitrary: jsonValue },

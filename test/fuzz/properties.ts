@@ -15,6 +15,7 @@ import {
   type Wanted,
   wants,
 } from '../../src/proxy/request/request-scan.ts';
+import { contentsOf } from '../../src/wire/answer-shape.ts';
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
 import { JsonScanner, type Span } from '../../src/wire/json.ts';
 import { MemberNames } from '../../src/wire/json-bytes.ts';
@@ -173,7 +174,9 @@ export const properties = {
       const whole = inSteps(body, steps, (memory, size) => walk.advance(memory, size, false));
       walk.advance(whole, whole.length, true);
       const { valid, isError, hasChoices, modelSpan, usage } = readCompletion(body);
-      expect(walk.facts()).toEqual({ valid, isError, hasChoices, modelSpan, usage });
+      const { contents, ...facts } = walk.facts();
+      expect(facts).toEqual({ valid, isError, hasChoices, modelSpan, usage });
+      if (valid) expect(contents).toEqual(contentsOf(body));
     },
   ),
 };

@@ -53,7 +53,13 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
   billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
   cli: [['cli/owners'], ['cli']],
-  config: [['config'], ['config/check'], ['config/source'], ['config/schema'], ['config/limit-table.ts']],
+  config: [
+    ['config'],
+    ['config/check'],
+    ['config/source'],
+    ['config/schema'],
+    ['config/limit-table.ts', 'config/config-fault.ts', 'config/prices.ts'],
+  ],
   http: [
     ['http/admin'],
     ['http'],

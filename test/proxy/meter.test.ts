@@ -47,6 +47,7 @@ describe('what a request has used', () => {
       tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2 },
       isEstimated: false,
       isReported: true,
+      isCounted: true,
       extra: [],
     });
   });
@@ -127,6 +128,7 @@ describe('what a request has used', () => {
         provider: 'p',
         target: 'm',
         tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2 },
+        isCounted: true,
       },
     ]);
   });

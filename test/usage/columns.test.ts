@@ -19,11 +19,12 @@ const TABLES = [
   'usage/records/public-sums.ts',
   'wire/token-usage.ts',
 ];
-/** Files with a use of this one column: a chart, an attribute of spans, and a fake report. */
+/** Files with a use of this one column: a chart, an attribute of spans, a fake report, and a price. */
 const USES = [
   'billing/pages/browser/charts.js',
   'telemetry/traces/otlp-tracer.ts',
   'upstream/echo/echo-responses.ts',
+  'usage/records/token-price.ts',
 ];
 /** The column in SQL, in code, and in reports. */
 const NAMED = /^ {2}'reasoning',$|\.reasoning\b|\breasoning: (\d|\w+\(|\{)|\breasoning_tokens\b/m;

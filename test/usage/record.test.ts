@@ -2,7 +2,6 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { readLine, readRow, writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
-import { costOf } from '../../src/usage/records/token-price.ts';
 import { UsageTotals } from '../../src/usage/records/usage-totals.ts';
 import { dayOf, daysBefore, hourOf } from '../../src/usage/records/utc-hours.ts';
 import { AT, record } from './samples.ts';
@@ -118,53 +117,6 @@ describe('hours', () => {
 
   test('days are counted back over the end of a month', () => {
     expect(dayOf(daysBefore(Date.parse('2030-03-01T00:00:00Z'), 29))).toBe('2030-01-31');
-  });
-});
-
-describe('a cost', () => {
-  const usage = { prompt: 1000, completion: 200, cached: 400, reasoning: 150 };
-
-  test('prices cached tokens apart from the prompt, and reasoning tokens as part of the completion', () => {
-    // 600 × 0.15 + 400 × 0.075 + 200 × 0.6, per million.
-    expect(costOf({ input: 0.15, cached_input: 0.075, output: 0.6 }, usage)).toBe(240_000);
-    expect(costOf({ input: 0.15, output: 0.6 }, usage)).toBe(270_000);
-    expect(costOf({ input: 0, output: 0 }, usage)).toBe(0);
-  });
-
-  test('is rounded once, half up', () => {
-    const one = { prompt: 1, completion: 0, cached: 0, reasoning: 0 };
-    expect(costOf({ input: 0.0005, output: 0 }, one)).toBe(1);
-    expect(costOf({ input: 0.000499, output: 0 }, one)).toBe(0);
-    // Thrice a third of a billionth is not three times nothing.
-    expect(costOf({ input: 0.0004, output: 0.0004 }, { ...one, completion: 1 })).toBe(1);
-  });
-
-  test('stops at the largest safe integer', () => {
-    expect(costOf({ input: 1e9, output: 1e9 }, { ...usage, prompt: 1e9 })).toBe(Number.MAX_SAFE_INTEGER);
-  });
-
-  test('is exact', () => {
-    const tokens = fc.nat(2_000_000);
-    const price = fc.nat(200_000_000);
-    fc.assert(
-      fc.property(
-        tokens,
-        tokens,
-        tokens,
-        price,
-        price,
-        price,
-        (prompt, completion, part, input, cached, output) => {
-          const used = { prompt, completion, cached: Math.min(part, prompt), reasoning: 0 };
-          const exact =
-            BigInt(prompt - used.cached) * BigInt(input) +
-            BigInt(used.cached) * BigInt(cached) +
-            BigInt(completion) * BigInt(output);
-          const prices = { input: input / 1e6, cached_input: cached / 1e6, output: output / 1e6 };
-          expect(costOf(prices, used)).toBe(Number((exact + 500n) / 1000n));
-        },
-      ),
-    );
   });
 });
 

@@ -20,6 +20,7 @@ import { checkAuth } from './auth-check.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkListenerTls } from './listener-tls-check.ts';
 import { checkOutbound, checkTls } from './outbound-check.ts';
+import { checkPrices } from './price-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
 
@@ -336,6 +337,7 @@ export function checkReferences(
     checkMembers(entry.value, ['models', name], fault, warn);
     checkModelTiers(name, entry, configured, fault);
   }
+  checkPrices(tree, fault);
   checkBilling(tree, port, fault, warn);
   return { faults, warnings };
 }

@@ -1,10 +1,11 @@
 // The summary that `tollgate check` prints. It contains no credentials, and no paths or queries of upstreams.
 
 import { availableParallelism } from 'node:os';
+import { formatFault } from '../config-fault.ts';
 import { limitTexts } from '../limit-table.ts';
+import type { ListedPrices } from '../prices.ts';
 import { STORE_NAMES } from '../schema/addresses.ts';
 import { describeBody } from '../schema/body-rules.ts';
-import { formatFault } from '../schema/config-fault.ts';
 import {
   type BillingConfig,
   type Config,
@@ -20,6 +21,7 @@ import { certificatesIn } from '../schema/pem.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 import { proxyFor } from '../source/outbound-rules.ts';
+import { describePrices, unpricedTargets } from './price-summary.ts';
 import { describeTimeouts } from './timeouts.ts';
 
 /** A table of two columns: name and text. */
@@ -92,21 +94,8 @@ function describeForwarded(headers: readonly string[] = []): string[] {
   return headers.length === 0 ? [] : [`forwards ${headers.join(', ')}`];
 }
 
-/** `2.5 in, 1.25 cached, 10 out per million tokens` */
-export function describePrice({
-  input,
-  cached_input: cached,
-  output,
-}: {
-  readonly input: number;
-  readonly cached_input?: number | undefined;
-  readonly output: number;
-}): string {
-  return `${input} in, ${cached === undefined ? '' : `${cached} cached, `}${output} out per million tokens`;
-}
-
 /** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */
-function describeTargets({ targets }: ModelConfig): string {
+function describeTargets({ targets }: ModelConfig, at: number): string {
   const priorities = [...new Set(targets.map(({ priority }) => priority))].sort((a, b) => a - b);
   return priorities
     .map((priority) => {
@@ -119,7 +108,7 @@ function describeTargets({ targets }: ModelConfig): string {
             ...(timeouts === undefined ? [] : [describeTimeouts(timeouts)]),
             ...describeBody(body),
             ...describeForwarded(forwarded),
-            ...(price === undefined ? [] : [`price ${describePrice(price)}`]),
+            ...(price === undefined ? [] : [`price ${describePrices(price, at)}`]),
           ];
           return `${upstream}: ${model}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
         })
@@ -128,7 +117,7 @@ function describeTargets({ targets }: ModelConfig): string {
     .join('; then ');
 }
 
-function describeModel(model: ModelConfig): string {
+function describeModel(model: ModelConfig, at: number): string {
   const only = isEverywhere(model.endpoints) ? [] : [`for ${model.endpoints.join(', ')}`];
   const tiers = model.tiers.length === TIERS.length ? '' : ` [${model.tiers.join(', ')} only]`;
   const notes = [
@@ -138,10 +127,10 @@ function describeModel(model: ModelConfig): string {
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
     ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
     ...describeBody(model.body),
-    ...(model.price === undefined ? [] : [`price ${describePrice(model.price)}`]),
+    ...(model.price === undefined ? [] : [`price ${describePrices(model.price, at)}`]),
     ...(model.response_model === 'upstream' ? ['responses keep the model name of the upstream'] : []),
   ];
-  return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
+  return `-> ${describeTargets(model, at)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
 }
 
 function isEverywhere(endpoints: readonly string[]): boolean {
@@ -180,16 +169,22 @@ function describeBilling({ provider, secret_key = '', on_lapse, grace }: Billing
   return `${provider} (${mode}), ${on_lapse} after ${formatDuration(grace)} without payment`;
 }
 
+function describeLists(listed: ListedPrices): string {
+  const models = Object.values(listed).reduce((sum, each) => sum + Object.keys(each).length, 0);
+  return `${models} models of ${Object.keys(listed).join(', ')} in price lists`;
+}
+
 function describeWorkers(workers: StaticConfig['workers']): string {
   if (workers === 'auto') return `auto: one per CPU (${availableParallelism()} here)`;
   return workers === 1 ? '1: a single process' : `${workers} processes`;
 }
 
 /**
- * @returns lines without a newline at the end: listeners, store, upstreams, models with their targets in order, tiers with their
- *   limits, and the warnings
+ * @param at the time whose prices are shown, in milliseconds since 1970
+ * @returns lines without a newline at the end: listeners, store, upstreams, models with their targets in order, models and targets
+ *   without a price, tiers with their limits, and the warnings
  */
-export function describeConfig(config: Config): string {
+export function describeConfig(config: Config, at = Date.now()): string {
   const { listen, admin, store, redis, secret, workers } = config.static;
   const { upstreams, models, tiers, certificate, ...dynamic } = config.dynamic;
   const address = ({ host, port }: { host: string; port: number }): string =>
@@ -209,10 +204,16 @@ export function describeConfig(config: Config): string {
       `at most ${dynamic.retry.attempts} upstream requests for one request, within ${formatDuration(dynamic.retry.deadline)}`,
     ],
     ['drain', `after ${formatDuration(dynamic.drain.delay)}, for ${formatDuration(dynamic.drain.timeout)}`],
+    ...(dynamic.currency === undefined ? [] : [['currency', dynamic.currency] as [string, string]]),
+    ...(dynamic.prices === undefined ? [] : [['prices', describeLists(dynamic.prices)] as [string, string]]),
     ...(dynamic.billing === undefined
       ? []
       : [['billing', describeBilling(dynamic.billing)] as [string, string]]),
   ];
+  const unpriced = Array.from(unpricedTargets(config.dynamic, at), ([name, targets]) => {
+    const isWhole = targets.length === models[name]?.targets.length;
+    return [name, `${isWhole ? '' : 'at '}${targets.join(', ')}`] as const;
+  });
   const offered = TIERS.flatMap((tier) => {
     const limits = tiers[tier];
     return limits === undefined ? [] : [[tier, describeTier(limits)] as const];
@@ -223,7 +224,8 @@ export function describeConfig(config: Config): string {
     'upstreams',
     ...table(Object.entries(upstreams).map(([name, upstream]) => [name, describeUpstream(upstream)])),
     'models',
-    ...table(Object.entries(models).map(([name, model]) => [name, describeModel(model)])),
+    ...table(Object.entries(models).map(([name, model]) => [name, describeModel(model, at)])),
+    ...(unpriced.length === 0 ? [] : ['models without a price', ...table(unpriced)]),
     'tiers',
     ...table(offered),
     ...(config.warnings.length === 0 ? [] : ['warnings', ...config.warnings.map(formatFault)]),

@@ -1,11 +1,12 @@
 // The schema of config.yaml: name, kind, bounds, default and description of each field. It generates the types, the JSON Schema for
 // editors and the reference in docs/configuration.md. Cross-field checks are in reference-check.ts.
 import { z } from 'zod';
+import type { ConfigFault } from '../config-fault.ts';
 import { eachPlainLimit } from '../limit-table.ts';
+import type { ListedPrices } from '../prices.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
 import { billing, branding } from './billing-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
-import type { ConfigFault } from './config-fault.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
 import {
   address,
@@ -19,14 +20,14 @@ import {
   integerOr,
   MAX_DURATION,
   mapping,
-  name,
   section,
   size,
   text,
 } from './field-kinds.ts';
 import { adminSection, type ListenConfig, listenSection, type ServerCertificate } from './listener-schema.ts';
 import { type OutboundRules, proxy, tls } from './outbound-schema.ts';
-import { routingFields, target, tokenPrice } from './target-schema.ts';
+import { currency, modelName, priceFiles, prices } from './price-schema.ts';
+import { routingFields, target } from './target-schema.ts';
 import { accepted, rejected } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
@@ -86,17 +87,6 @@ const endpoints = z
   .min(1)
   .transform((listed) => ENDPOINTS.filter((each) => listed.includes(each)));
 
-/** Public names appear in URLs and logs: no control characters, no white space at the ends. */
-const modelName = name(
-  (key) => {
-    if (key === '' || key.length > 256 || key.trim() !== key || /\p{C}/u.test(key)) {
-      return 'is not a model name: use 1 to 256 visible characters';
-    }
-    return key.indexOf('*') === key.lastIndexOf('*') ? undefined : 'has more than one `*`';
-  },
-  (key, empty) => !empty || !key.includes(':'),
-);
-
 const model = section({
   targets: z.array(target).min(1).describe('Upstream models that requests for this model may go to.'),
   tiers: z
@@ -123,9 +113,9 @@ const model = section({
     .exactOptional()
     .describe('Changes of request bodies for this model; they override those of its upstreams.'),
   members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
-  price: tokenPrice
+  price: prices
     .exactOptional()
-    .describe('Token prices of this model, for usage reports, at targets without a `price`.'),
+    .describe('Price of this model, or a list of prices from different times, at targets without a `price`.'),
 }).transform(({ members, body, ...rest }) => ({ ...rest, ...oneBody(members, body) }));
 
 // --- tiers ---------------------------------------------------------------------------------------------------------
@@ -145,7 +135,9 @@ const tier = section({
     interval: z.enum(['month', 'year', 'once']).describe('Billing interval.'),
   })
     .exactOptional()
-    .describe('Price of the tier, as the pricing page shows it.'),
+    .describe(
+      'Price of the tier, as the pricing page shows it. Its currency is that of the checkout, not the `currency` of usage.',
+    ),
   stripe_price: text()
     .exactOptional()
     .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
@@ -177,6 +169,24 @@ export const dynamicShape = {
   })
     .prefault({})
     .describe('Size limits of upstream responses. A larger response is neither relayed nor retried.'),
+  currency: currency
+    .exactOptional()
+    .describe('Currency of all prices of models and of budgets: a code of ISO 4217, such as EUR.'),
+  prices: priceFiles
+    .exactOptional()
+    .describe(
+      'File with a list of prices by upstream and model, or several files, for targets without a `price` of their own or their model. Relative to this file.',
+    ),
+  budgets: section({
+    unpriced: z
+      .enum(['allow', 'refuse'])
+      .prefault('allow')
+      .describe(
+        'Requests of a holder with a budget for a model without a price: `allow`, or `refuse` with 403 `model_unpriced`.',
+      ),
+  })
+    .prefault({})
+    .describe('Rules for budgets.'),
   proxy: proxy
     .exactOptional()
     .describe(
@@ -320,11 +330,16 @@ type Static = z.output<typeof staticConfig>;
 export type StaticConfig = Omit<Static, 'listen'> & { readonly listen: ListenConfig };
 type Dynamic = z.output<typeof dynamicConfig>;
 /** The part that reloads. Durations in milliseconds, sizes in bytes. */
-export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers' | 'proxy' | 'tls' | 'upstreams'> & {
+export type DynamicConfig = Omit<
+  Dynamic,
+  'public_url' | 'tiers' | 'proxy' | 'tls' | 'upstreams' | 'prices'
+> & {
   /** Without a trailing slash. */
   readonly public_url: string;
   readonly tiers: Partial<Record<Tier, TierConfig>>;
   readonly upstreams: Record<string, UpstreamConfig>;
+  /** The lists of prices, for targets without a price. Undefined without a list. */
+  readonly prices?: ListedPrices;
   /** For connections that belong to no upstream. Undefined: all are direct. */
   readonly outbound?: OutboundRules;
   /** With `listen.tls`. */

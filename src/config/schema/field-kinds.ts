@@ -3,6 +3,7 @@
 import { z } from 'zod';
 import {
   accepted,
+  readAmount,
   readBoolean,
   readDecimal,
   readDuration,
@@ -125,6 +126,17 @@ export const decimalOr = <W extends string>(word: W, min: number, max: number) =
     (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
   );
 };
+
+/** An amount of money with at most six decimals, read as millionths. @param max in whole units of the currency */
+export const amount = (max: number) =>
+  leaf(
+    {
+      shown: 'short',
+      words: `amount, 0 to ${max}`,
+      json: numeric('number', 0, max, '^\\d+(\\.\\d{1,6})?$'),
+    },
+    bounded(readAmount, 0, max * 1e6, (value) => String(value / 1e6)),
+  );
 
 export const flag = () =>
   leaf(
@@ -280,10 +292,22 @@ export function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
   return schema instanceof z.ZodPipe ? unwrap(schema.in) : schema;
 }
 
+/** Of a field that takes several forms, such as one item or a list, the schema of this form, unwrapped. */
+export function optionOf(
+  schema: z.core.$ZodType | undefined,
+  form: 'leaf' | 'list' | 'branch' | 'blank',
+): z.core.$ZodType | undefined {
+  const inner = schema === undefined ? undefined : unwrap(schema);
+  if (!(inner instanceof z.ZodUnion)) return inner;
+  return inner.options.map(unwrap).find((option) => {
+    if (form === 'list') return option instanceof z.ZodArray;
+    return (option instanceof z.ZodObject || option instanceof z.ZodRecord) === (form === 'branch');
+  });
+}
+
 /** The schema of a field, entry or item; undefined if there is none. */
 export function childOf(schema: z.core.$ZodType | undefined, step: PropertyKey): z.core.$ZodType | undefined {
-  if (schema === undefined) return undefined;
-  const inner = unwrap(schema);
+  const inner = optionOf(schema, typeof step === 'number' ? 'list' : 'branch');
   if (inner instanceof z.ZodObject) {
     const shape: z.core.$ZodLooseShape = inner.shape;
     return typeof step === 'string' && Object.hasOwn(shape, step) ? shape[step] : undefined;
@@ -294,6 +318,6 @@ export function childOf(schema: z.core.$ZodType | undefined, step: PropertyKey):
 
 /** The field names of a section; empty for any other schema. */
 export function fieldNames(schema: z.core.$ZodType | undefined): readonly string[] {
-  const inner = schema === undefined ? undefined : unwrap(schema);
+  const inner = optionOf(schema, 'branch');
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
 }

@@ -2,15 +2,9 @@
 import { z } from 'zod';
 import { bodyRules } from './body-rules.ts';
 import { decimal, durationOr, integer, MAX_DURATION, section, text } from './field-kinds.ts';
+import { prices } from './price-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { forwardHeaders, ownTimeouts } from './upstream-schema.ts';
-
-/** Of a model or a target. */
-export const tokenPrice = section({
-  input: decimal(0, 1e9).describe('Per million tokens of input.'),
-  cached_input: decimal(0, 1e9).exactOptional().describe('Per million tokens of input read from a cache.'),
-  output: decimal(0, 1e9).describe('Per million tokens of output.'),
-});
 
 export const target = section({
   upstream: text().describe('Name of an upstream.'),
@@ -38,7 +32,11 @@ export const target = section({
   forward_headers: forwardHeaders
     .exactOptional()
     .describe('Headers of clients that are forwarded to this target, in addition to those of its upstream.'),
-  price: tokenPrice.exactOptional().describe('Token prices of this target instead of those of the model.'),
+  price: prices
+    .exactOptional()
+    .describe(
+      'Price of this target, or a list of prices from different times, instead of that of the model.',
+    ),
 });
 
 /** Reasons of upstream errors that are the same with every vendor. `upstream/error-class.ts` recognizes them. */

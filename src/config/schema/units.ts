@@ -1,6 +1,8 @@
 // Readers for scalars: durations, sizes, whole and decimal numbers, booleans. Each accepts one form and rejects YAML's other
 // spellings (`0x10`, `1e3`, `1_000`, `yes`).
 
+import { decimalText } from '../prices.ts';
+
 /** A parsed value or a fault. A fault never quotes the text, which may come from the environment. */
 export type ScalarResult<T> =
   | { readonly ok: true; readonly value: T }
@@ -75,10 +77,16 @@ export function readDecimal(text: string): ScalarResult<number> {
 export const MAX_AMOUNT = 9_000_000;
 
 /** @param billionths a whole number, not negative; `12.5`, with as many decimals as needed */
-export function formatAmount(billionths: number): string {
-  const digits = String(billionths).padStart(10, '0');
-  const fraction = digits.slice(-9).replace(/0+$/, '');
-  return `${digits.slice(0, -9)}${fraction === '' ? '' : `.${fraction}`}`;
+export const formatAmount = (billionths: number): string => decimalText(billionths, 9);
+
+/** @returns an amount of money in millionths: `2.5` is 2500000. More decimals are a fault, so that nothing is rounded. */
+export function readAmount(text: string): ScalarResult<number> {
+  const [, sign, whole = '', decimals = ''] = /^(-?)(0|[1-9]\d*)(?:\.(\d+))?$/.exec(text) ?? [];
+  if (whole === '') return rejected('must be an amount in decimal digits, such as 2.5');
+  if (sign === '-') return rejected('must be at least 0');
+  if (decimals.length > 6) return rejected('has more than six decimals');
+  // A larger amount loses digits here, and is above every bound.
+  return accepted(Number(whole + decimals.padEnd(6, '0')));
 }
 
 export function readBoolean(text: string): ScalarResult<boolean> {

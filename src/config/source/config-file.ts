@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { ConfigError } from '../schema/config-fault.ts';
+import { ConfigError } from '../config-fault.ts';
 
 /** In bytes. Far above any configuration, and harmless for memory. */
 export const MAX_FILE = 2 ** 20;

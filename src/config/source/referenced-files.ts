@@ -1,4 +1,4 @@
-// The values of `${file:PATH}`: reads the files, and keeps the last good value of each.
+// The files that a configuration refers to: `${file:PATH}`, and price lists. Reads them, and keeps the last good value of each.
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { readUpTo } from './config-file.ts';
@@ -21,8 +21,10 @@ export type FileUpdate =
 
 /** What the expansion of references needs of files. */
 export interface FileValues {
-  /** @param path as written in the configuration */
+  /** @param path as written in the configuration. @returns the content without white space at its ends */
   read(path: string): FileValue;
+  /** The same with white space, as positions in the text need it. */
+  text(path: string): FileValue;
 }
 
 /** Path as written → value: what a primary sends to its workers. */
@@ -49,6 +51,11 @@ export class ReferencedFiles implements FileValues {
 
   /** The last good value. A file is read when it is first referred to; afterwards `update` changes its value. */
   read(path: string): FileValue {
+    const found = this.text(path);
+    return found.ok ? { ok: true, value: found.value.trim() } : found;
+  }
+
+  text(path: string): FileValue {
     const known = this.#values.get(path);
     if (known !== undefined) return { ok: true, value: known };
     const found = readValue(() => readFile(this.locate(path)));
@@ -72,7 +79,8 @@ export class ReferencedFiles implements FileValues {
     for (const [path, bytes] of contents) {
       const found = readValue(() => bytes);
       if (!found.ok) results.set(path, { kind: 'unreadable', fault: found.fault });
-      else if (found.value === this.#values.get(path)) results.set(path, { kind: 'unchanged' });
+      else if (found.value.trim() === this.#values.get(path)?.trim())
+        results.set(path, { kind: 'unchanged' });
       else fresh.push([path, found.value]);
     }
     for (const group of groupsOf(fresh)) {
@@ -138,8 +146,7 @@ function readValue(read: () => Buffer): FileValue {
   } catch {
     return { ok: false, fault: 'is not UTF-8' };
   }
-  const value = text.trim();
-  return value === '' ? { ok: false, fault: 'is empty' } : { ok: true, value };
+  return text.trim() === '' ? { ok: false, fault: 'is empty' } : { ok: true, value: text };
 }
 
 /** @returns at most `MAX_VALUE` + 1 bytes. Does not block on a pipe. */

@@ -1,6 +1,6 @@
 // Converts zod issues to messages with positions in the file. No message quotes a value.
 import type { z } from 'zod';
-import { MAX_FAULTS } from '../schema/config-fault.ts';
+import { MAX_FAULTS } from '../config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
 import { nearest } from './nearest.ts';
 import { showsKey } from './visible-text.ts';
@@ -73,6 +73,12 @@ function unknownKeys(
  */
 export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Schema): readonly YamlPosition[] {
   const { path } = issue;
+  if (issue.code === 'invalid_union') {
+    const node = findNode(tree, path)?.node;
+    // The faults of the form that was used: a list is the last option. Their paths begin here.
+    const faults = (node?.kind === 'list' ? issue.errors.at(-1) : issue.errors[0]) ?? [];
+    return faults.flatMap((each) => issueMarks({ ...each, path: [...path, ...each.path] }, tree, schema));
+  }
   if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, path, tree, schema);
   const found = findNode(tree, path);
   if (found === undefined) return [missing(path, tree)];

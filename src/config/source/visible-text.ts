@@ -1,7 +1,7 @@
 // Decides which text of the file excerpts and messages may show, and checks names of mappings. It is an allow-list: a value is shown
 // only if the schema marks its field as harmless; text at an unknown field may be a misplaced credential.
 import { z } from 'zod';
-import { childOf, fieldMetadata, fieldNames, type Shown, unwrap } from '../schema/field-kinds.ts';
+import { childOf, fieldMetadata, fieldNames, optionOf, type Shown } from '../schema/field-kinds.ts';
 import { nearest } from './nearest.ts';
 import type { SourceSpan, YamlNode, YamlPath, YamlPosition } from './yaml-tree.ts';
 
@@ -13,7 +13,7 @@ export interface VisibleSpan extends SourceSpan {
 
 /** Whether a key may be shown. A key without a value may be a credential with a missing colon. */
 export function showsKey(schema: Schema, key: string, value: YamlNode): boolean {
-  const inner = schema === undefined ? undefined : unwrap(schema);
+  const inner = optionOf(schema, 'branch');
   if (inner instanceof z.ZodRecord) {
     return fieldMetadata.get(inner.keyType)?.shows?.(key, value.kind === 'blank') ?? false;
   }
@@ -26,7 +26,7 @@ export function showsKey(schema: Schema, key: string, value: YamlNode): boolean 
 
 /** How a scalar of this schema may be shown. */
 export function shownOf(schema: Schema): Shown {
-  const inner = schema === undefined ? undefined : unwrap(schema);
+  const inner = optionOf(schema, 'leaf');
   if (inner instanceof z.ZodEnum) return 'short';
   return (inner instanceof z.ZodString ? fieldMetadata.get(inner)?.shown : undefined) ?? 'never';
 }
@@ -105,7 +105,7 @@ export function nameMarks(tree: YamlNode, schema: Schema, path: YamlPath = []): 
     return tree.items.flatMap((item, index) => nameMarks(item, childOf(schema, index), [...path, index]));
   }
   if (tree.kind !== 'branch') return [];
-  const inner = schema === undefined ? undefined : unwrap(schema);
+  const inner = optionOf(schema, 'branch');
   const problemOf = inner instanceof z.ZodRecord ? fieldMetadata.get(inner.keyType)?.problem : undefined;
   return [...tree.entries].flatMap(([key, entry]) => {
     const message = problemOf?.(key);

@@ -8,6 +8,7 @@ import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { filteredAnswer, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import {
+  contentsOf,
   isContentFilter,
   isErrorList,
   isFilteredResponse,
@@ -17,6 +18,8 @@ import {
 import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
 import { sealsIn } from '../../wire/created-objects.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
+import type { Quantities } from '../../wire/token-usage.ts';
+import type { Endpoint } from '../contracts/endpoint.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
 import { tokensOf } from '../request/token-estimate.ts';
@@ -164,8 +167,9 @@ export class JsonAnswer implements Receiver {
   }
 
   #answerWith(body: Buffer, facts: Facts, edits: readonly Edit[]): void {
+    const measured = measuredIn(this.#request.endpoint, body, facts);
     if (!this.#request.facts.stream) {
-      this.#answer('application/json', this.#spliced(body, facts, edits), facts);
+      this.#answer('application/json', this.#spliced(body, facts, edits), facts, measured);
       return;
     }
     // A streaming SDK would read a JSON body as an empty answer.
@@ -175,10 +179,10 @@ export class JsonAnswer implements Receiver {
       this.#source.unrelayable(
         'The upstream answered with JSON that cannot be converted to the requested stream.',
       );
-    } else this.#answer('text/event-stream; charset=utf-8', events, facts);
+    } else this.#answer('text/event-stream; charset=utf-8', events, facts, measured);
   }
 
-  #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {
+  #answer(type: string, body: Buffer | BodyPieces, facts: Facts, measured: Quantities | undefined): void {
     const { exchange, facts: requested } = this.#request;
     const reported = reportedUsage(facts);
     const usage = reported ?? requested.usage ?? null;
@@ -190,7 +194,7 @@ export class JsonAnswer implements Receiver {
     if (!this.#source.commit()) return;
     const hasOutput = facts.hasOutput === true || (requested.outputs ?? 0) > 0;
     const isCovered = usage !== null && (usage.isInputOnly !== true || !hasOutput);
-    this.#source.used(usage, isCovered ? 0 : (requested.outputs ?? tokensOf(this.#size)));
+    this.#source.used(usage, isCovered ? 0 : (requested.outputs ?? tokensOf(this.#size)), 0, measured);
     exchange.markFirstOutput();
     const headers = relayedHeaders(this.#headers);
     headers['content-type'] = type;
@@ -212,6 +216,14 @@ export class JsonAnswer implements Receiver {
     const isRenamed = alias !== undefined && modelSpan !== null;
     return splice(body, isRenamed ? [...edits, { span: modelSpan, bytes: alias }] : edits);
   }
+}
+
+/** What the answer has beside tokens; undefined where it does not tell. */
+function measuredIn({ measures }: Endpoint, body: Buffer, { contents }: Facts): Quantities | undefined {
+  if (measures === undefined) return undefined;
+  const { items, milliseconds } = contents ?? contentsOf(withoutMark(body));
+  if (measures === 'sound') return milliseconds === 0 ? undefined : { milliseconds };
+  return items === undefined ? undefined : { images: items };
 }
 
 /** A byte order mark is not part of the JSON. */

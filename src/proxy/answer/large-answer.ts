@@ -8,7 +8,7 @@ import { type CompletionFacts, isTruthy, readCompletion } from '../../wire/chat-
 import type { JsonScanner, Span } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
-import { parseUsage } from '../../wire/token-usage.ts';
+import { millisecondsOf, parseUsage } from '../../wire/token-usage.ts';
 
 const QUOTE = 0x22;
 const OPEN_ARRAY = 0x5b;
@@ -24,6 +24,8 @@ const USAGE = 2;
 const ERROR = 3;
 const CHOICES = 4;
 const GROQ = 5;
+const DATA = 6;
+const DURATION = 7;
 
 /** Incremental `readCompletion`. Of duplicate keys the last counts. */
 export class AnswerWalk implements WalkListener {
@@ -38,6 +40,8 @@ export class AnswerWalk implements WalkListener {
   #groqSpan: Span | null = null;
   #hasError = false;
   #hasChoices = false;
+  #items: number | undefined;
+  #milliseconds = 0;
 
   /** As `JsonWalk.advance`. Throws nothing. */
   advance(bytes: Buffer, size: number, isLast: boolean): void {
@@ -56,6 +60,7 @@ export class AnswerWalk implements WalkListener {
       hasChoices: this.#hasChoices,
       modelSpan: this.#modelSpan,
       usage: usage === null ? null : parseUsage(this.#bytes, usage),
+      contents: { items: this.#items, milliseconds: this.#milliseconds },
     };
   }
 
@@ -67,11 +72,13 @@ export class AnswerWalk implements WalkListener {
     this.#meaning = meaningOf(scanner);
     if (this.#meaning === GROQ) this.#groqSpan = null;
     else if (this.#meaning === CHOICES) this.#hasChoices = false;
+    else if (this.#meaning === DATA) this.#items = 0;
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
     if (depth === 2) {
       if (this.#meaning === CHOICES) this.#hasChoices = true;
+      else if (this.#meaning === DATA && !isMember) this.#items = (this.#items ?? 0) + 1;
       else if (isMember && this.#isUsage) this.#groqSpan = this.#spanIf(OPEN_OBJECT, start, end);
     } else if (depth === 1) this.#take(start, end);
   }
@@ -90,6 +97,12 @@ export class AnswerWalk implements WalkListener {
         break;
       case CHOICES:
         if (first !== OPEN_ARRAY) this.#hasChoices = first !== LETTER_N;
+        break;
+      case DATA:
+        if (first !== OPEN_ARRAY) this.#items = undefined;
+        break;
+      case DURATION:
+        this.#milliseconds = millisecondsOf(JSON.parse(this.#bytes.toString('utf8', start, end)));
     }
   }
 
@@ -103,6 +116,8 @@ function meaningOf(scanner: JsonScanner): number {
   if (scanner.keyIs('choices')) return CHOICES;
   if (scanner.keyIs('usage')) return USAGE;
   if (scanner.keyIs('error')) return ERROR;
+  if (scanner.keyIs('data')) return DATA;
+  if (scanner.keyIs('duration')) return DURATION;
   return scanner.keyIs('x_groq') ? GROQ : UNREAD;
 }
 

@@ -8,6 +8,8 @@ import type { FinishedChoices } from './usage-strip.ts';
 
 export class StreamUsage {
   readonly #choices: number;
+  /** Each finish is an image. */
+  readonly #countsImages: boolean;
   readonly #source: Source;
   readonly #reader: FrameReader | undefined;
   /** Frames with a finish reason. */
@@ -21,8 +23,9 @@ export class StreamUsage {
   isFinal = false;
 
   /** @param reader of an endpoint with its own frames */
-  constructor({ facts }: RelayRequest, source: Source, reader: FrameReader | undefined) {
+  constructor({ facts, endpoint }: RelayRequest, source: Source, reader: FrameReader | undefined) {
     this.#choices = facts.estimate.choices ?? 1;
+    this.#countsImages = endpoint.measures === 'images';
     this.#source = source;
     this.#reader = reader;
   }
@@ -55,10 +58,11 @@ export class StreamUsage {
   end(): void {
     // Zeros beside output mean that the upstream does not count.
     const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
-    this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
+    const measured = this.#countsImages && this.#finishes > 0 ? { images: this.#finishes } : undefined;
+    this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text, measured);
     // Silence after the final usage is not reasoning: report the usage again to reset it.
     if (this.isFinal && this.#usage !== null)
-      this.#source.used({ ...this.#usage }, this.#outputs, this.#text);
+      this.#source.used({ ...this.#usage }, this.#outputs, this.#text, measured);
   }
 
   #countOutput(text: number): void {

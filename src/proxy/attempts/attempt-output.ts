@@ -1,7 +1,8 @@
 // The billable output of one attempt: the usage that the upstream reports, the output that no report covers, and the silence in
 // which a model may have produced hidden reasoning. usage-meter.ts converts these to tokens.
-import type { Usage } from '../../wire/token-usage.ts';
-import type { Unreported } from '../contracts/receiver.ts';
+import { ONE_REQUEST, type Quantities, type Usage } from '../../wire/token-usage.ts';
+import type { RequestFacts } from '../contracts/endpoint.ts';
+import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
 
 /** A shorter pause between two pieces of output is the pace of the model or the network. */
 export const MIN_SILENCE_MS = 1_000;
@@ -13,6 +14,7 @@ export class AttemptOutput {
   /** The first output arrived. */
   hasBegun = false;
   #textBytes = 0;
+  #measured: Quantities | undefined;
   /** Start of the current silence; undefined before the request is sent and while the client does not read. */
   #silentSince: number | undefined;
   #silentMs = 0;
@@ -44,7 +46,7 @@ export class AttemptOutput {
   }
 
   /** As `Source.used`. A new report covers the reasoning before it. */
-  used(now: number, usage: Usage | null, frames: number, textBytes: number): void {
+  used(now: number, usage: Usage | null, frames: number, textBytes: number, measured?: Quantities): void {
     if (usage !== null && usage !== this.usage) {
       this.#silentMs = 0;
       if (this.#silentSince !== undefined) this.#silentSince = now;
@@ -52,6 +54,14 @@ export class AttemptOutput {
     this.usage = usage;
     this.frames = frames;
     this.#textBytes = textBytes;
+    this.#measured = measured;
+  }
+
+  /** What the request asked for, and what is known of its answer. */
+  counts({
+    quantities = ONE_REQUEST,
+  }: RequestFacts): Pick<AttemptUse, 'usage' | 'outputs' | 'quantities' | 'measured'> {
+    return { usage: this.usage, outputs: this.frames, quantities, measured: this.#measured };
   }
 
   /** @param isAtOnce the output is visible only once it is complete */

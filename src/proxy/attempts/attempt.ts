@@ -8,7 +8,7 @@ import { certainBlame, type Failure, failure, unconnected } from '../../upstream
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
 import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
-import type { Usage } from '../../wire/token-usage.ts';
+import type { Quantities, Usage } from '../../wire/token-usage.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
 import { ErrorReader, tooLarge, unusable, withoutCredential } from '../answer/error-reader.ts';
 import {
@@ -202,8 +202,8 @@ export class Attempt implements Sink, Source, Contender {
     this.#call?.resume();
   }
 
-  used(usage: Usage | null, outputs: number, textBytes = 0): void {
-    this.#output.used(performance.now(), usage, outputs, textBytes);
+  used(usage: Usage | null, outputs: number, textBytes = 0, measured?: Quantities): void {
+    this.#output.used(performance.now(), usage, outputs, textBytes, measured);
   }
 
   progress(): void {
@@ -367,7 +367,7 @@ export class Attempt implements Sink, Source, Contender {
     const { upstream, model: target, price } = this.#target;
     const outcome = resultCodeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
-    const { usage, frames: outputs } = this.#output;
+    const { usage } = this.#output;
     this.#span?.end({ outcome, status: this.#status, usage });
     if (usage !== null && isAnswer(result)) {
       exchange.access.prompt_tokens = usage.prompt;
@@ -378,8 +378,7 @@ export class Attempt implements Sink, Source, Contender {
       target,
       provider: upstream.provider,
       price,
-      usage,
-      outputs,
+      ...this.#output.counts(facts),
       // Pictures and JSON answers are complete or absent.
       unreported: this.#output.unreported(performance.now(), !facts.stream || facts.outputs !== undefined),
       isSent: this.#isSent,

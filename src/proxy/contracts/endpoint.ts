@@ -7,7 +7,7 @@ import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { ChunkFacts, CompletionFacts } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
-import type { Usage } from '../../wire/token-usage.ts';
+import type { Quantities, Usage } from '../../wire/token-usage.ts';
 import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 
@@ -39,6 +39,8 @@ export interface Endpoint {
   readonly namesObjects?: boolean;
   /** Its JSON answers are embeddings, which may be too large to buffer. Default false. */
   readonly isEmbeddings?: boolean;
+  /** What a complete answer is measured by, beside tokens: its images, or the duration of the sound that it tells. */
+  readonly measures?: 'images' | 'sound';
   /** Adjusts the facts of a complete JSON answer: clears `valid` where it is not an answer of this endpoint. */
   readonly factsOf?: (facts: CompletionFacts) => CompletionFacts;
   /** Classifies a complete answer that is an error. Default: by the status it names. */
@@ -108,6 +110,8 @@ export interface RequestFacts {
   readonly usage?: Usage;
   /** It continues after the answer, and its usage is reported later. Default false. */
   readonly isBackground?: boolean;
+  /** What has a price beside tokens. Default: one request. */
+  readonly quantities?: Quantities | undefined;
   /** Output tokens assumed for a complete answer without usage. Default: from its bytes, as text. */
   readonly outputs?: number | undefined;
   /**

@@ -1,4 +1,5 @@
 // The interface between an attempt (attempt.ts) and the reader of its answer; types only.
+import type { Prices } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { FallbackReason } from '../../config/schema/target-schema.ts';
 import type { ErrorCode, GatewayError } from '../../errors.ts';
@@ -8,9 +9,8 @@ import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { UsageReads } from '../../upstream/usage-reads.ts';
-import type { TokenPrice } from '../../usage/records/token-price.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
-import type { Usage } from '../../wire/token-usage.ts';
+import type { Quantities, Usage } from '../../wire/token-usage.ts';
 import type { Target } from '../routes/route-table.ts';
 import type { Endpoint, RequestFacts } from './endpoint.ts';
 
@@ -90,8 +90,12 @@ export interface AttemptUse {
   readonly target: string;
   /** Provider of its API. */
   readonly provider: string;
-  /** Of the target's tokens; undefined without one. */
-  readonly price?: TokenPrice | undefined;
+  /** Of the target; undefined without one. */
+  readonly price?: Prices | undefined;
+  /** What it asks for beside tokens. Default: nothing that has a price. */
+  readonly quantities?: Quantities | undefined;
+  /** What its answer has beside tokens, instead of what it asks for. Default: as asked for. */
+  readonly measured?: Quantities | undefined;
   /** Reported by the upstream; null if not. */
   readonly usage: Usage | null;
   /** Output frames that the reported usage does not cover. */
@@ -170,8 +174,9 @@ export interface Source {
    * @param usage null when the answer reports none
    * @param outputs frames of output
    * @param textBytes their text. Default 0
+   * @param measured what the answer has beside tokens. Default: unknown
    */
-  used(usage: Usage | null, outputs: number, textBytes?: number): void;
+  used(usage: Usage | null, outputs: number, textBytes?: number, measured?: Quantities): void;
   /** Output arrived: `idle` replaces the `first_token` deadline, or restarts. */
   progress(): void;
   /**

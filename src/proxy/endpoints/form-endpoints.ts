@@ -1,6 +1,7 @@
 // The endpoints that take a form with files, and the list of all endpoints with a model in their body. json-endpoints.ts has those
 // that take JSON.
 
+import { SOUND_TOKEN_MS } from '../../wire/token-usage.ts';
 import type { Endpoint, FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from '../request/attachments.ts';
 import { choicesOf } from '../request/request-counts.ts';
@@ -8,7 +9,7 @@ import { wants } from '../request/request-scan.ts';
 import { ANSWER_TOKENS, tokensOf } from '../request/token-estimate.ts';
 import { TranscriptEvents } from './byte-events.ts';
 import { imageEvents, transcriptEvents } from './event-conversion.ts';
-import { IMAGES, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './json-endpoints.ts';
+import { IMAGES, imageQuantities, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './json-endpoints.ts';
 import { EventReader } from './typed-events.ts';
 
 /** A tenth of a second of sound at 128 kbit/s, which is about one token. */
@@ -31,6 +32,10 @@ const SOUND: FormRules = {
       completion: ANSWER_TOKENS,
       isBounded: false,
     },
+    quantities: {
+      requests: 1,
+      milliseconds: Math.ceil(((form.bytes - form.textBytes) / BYTES_PER_TOKEN) * SOUND_TOKEN_MS),
+    },
   }),
 };
 
@@ -43,6 +48,7 @@ const TRANSCRIPTIONS: Endpoint = {
   readFacts: () => NO_JSON,
   form: SOUND,
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
+  measures: 'sound',
   asStream: transcriptEvents,
   bytesAsStream: () => new TranscriptEvents(),
   isBinary: (type, facts) => facts.takesText === true && TEXT_TYPES.has(type),
@@ -81,11 +87,13 @@ function checkImages(name: string, text: string): void {
 }
 
 function imageFacts(form: FormView): RequestFacts {
-  const completion = tokensOfImages(choicesOf(form.text('n') ?? ''));
+  const count = choicesOf(form.text('n') ?? '');
+  const completion = tokensOfImages(count);
   return {
     stream: form.text('stream') === 'true',
     estimate: { prompt: tokensOfFiles(form) + tokensOf(form.textBytes), completion, isBounded: false },
     outputs: completion,
+    quantities: imageQuantities(count),
   };
 }
 

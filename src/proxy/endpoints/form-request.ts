@@ -369,5 +369,8 @@ function liveFacts({ readFacts: facts }: FormRules, form: FormView): RequestFact
     get outputs() {
       return facts(form).outputs;
     },
+    get quantities() {
+      return facts(form).quantities;
+    },
   };
 }

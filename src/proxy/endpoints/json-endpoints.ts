@@ -4,7 +4,7 @@
 import type { CompletionFacts } from '../../wire/chat-chunk.ts';
 import { createdIn } from '../../wire/created-objects.ts';
 import type { Span } from '../../wire/json.ts';
-import { NO_USAGE } from '../../wire/token-usage.ts';
+import { NO_USAGE, type Quantities } from '../../wire/token-usage.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
@@ -100,6 +100,8 @@ const INPUT_TOKENS: Endpoint = {
     stream: false,
     estimate: { prompt: 0, completion: 0, isBounded: true },
     usage: NO_USAGE,
+    // Vendors count tokens without charge.
+    quantities: {},
   }),
 };
 
@@ -147,9 +149,11 @@ export const IMAGES: Endpoint = {
       stream: scan.stream,
       estimate: { prompt, completion, isBounded: false },
       outputs: completion,
+      quantities: imageQuantities(scan.choices),
     };
   },
   frames: () => new EventReader(mediaEvent),
+  measures: 'images',
   asStream: imageEvents('image_generation'),
 };
 
@@ -161,11 +165,13 @@ export const SPEECH: Endpoint = {
   wanted: wants(['input', 'stream_format']),
   readFacts: (body, scan) => {
     // Speech not sold by tokens is sold by characters, which cannot be derived from the sound.
-    const prompt = charactersOf(body, scan.others.get('input'));
+    const characters = charactersOf(body, scan.others.get('input'));
+    const prompt = characters;
     return {
       stream: textAt(body, scan.others.get('stream_format')) === 'sse',
       estimate: { prompt, completion: 0, isBounded: true },
-      usage: { ...NO_USAGE, prompt, total: prompt },
+      usage: { ...NO_USAGE, prompt, total: prompt, measured: { characters } },
+      quantities: { requests: 1, characters },
     };
   },
   frames: () => new EventReader(mediaEvent),
@@ -191,6 +197,11 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
 /** The output tokens of this many images. */
 export function tokensOfImages(count: number): number {
   return IMAGE_TOKENS * Math.min(count, MAX_IMAGES);
+}
+
+/** What a request for this many images asks for beside tokens. */
+export function imageQuantities(count: number): Quantities {
+  return { requests: 1, images: Math.min(count, MAX_IMAGES) };
 }
 
 /** For answers without output tokens. */

@@ -2,15 +2,16 @@
 // a realtime session, never in a passthrough call. usage-reservation.ts reserves and settles requests for a model.
 import type { Principal } from '../../auth/key/principal.ts';
 import { LIMITS } from '../../config/limit-table.ts';
+import type { Prices } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import { type Lease, type Limiter, NO_AMOUNTS } from '../../limits/limiter.ts';
+import type { Lease, Limiter } from '../../limits/limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { costOf, type TokenPrice } from '../../usage/records/token-price.ts';
+import { costOf } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
-import { NO_USAGE } from '../../wire/token-usage.ts';
+import { NO_USAGE, ONE_REQUEST } from '../../wire/token-usage.ts';
 import type { Route } from '../routes/route-table.ts';
 import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
@@ -40,7 +41,7 @@ export class RunningReservation {
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
   #target = '';
-  #price: TokenPrice | undefined;
+  #price: Prices | undefined;
   #attempts = 0;
   #isOpen = false;
   #outcome: string | undefined;
@@ -75,10 +76,10 @@ export class RunningReservation {
   /**
    * The session is requested from this upstream: from now on it counts as a request, however it ends.
    * @param target its name of the model
-   * @param price of tokens there; undefined without one
+   * @param price of the target; undefined without one
    * @returns the number of upstreams asked so far
    */
-  asked(upstream: string, target: string, price?: TokenPrice): number {
+  asked(upstream: string, target: string, price?: Prices): number {
     this.#upstream = upstream;
     this.#target = target;
     this.#price = price;
@@ -100,7 +101,8 @@ export class RunningReservation {
   use({ tokens, isEstimated }: SessionUse): void {
     const { limiter, outbox } = this.#options;
     const { exchange, scopes } = this.#request;
-    const costNanos = this.#price && costOf(this.#price, tokens);
+    const about = this.#about();
+    const costNanos = costOf(this.#price, { tokens }, about.at);
     this.#prompt += tokens.prompt;
     this.#completion += tokens.completion;
     exchange.access.prompt_tokens = this.#prompt;
@@ -108,12 +110,7 @@ export class RunningReservation {
     this.#isEstimated ||= isEstimated;
     if (this.#lease !== undefined)
       limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
-    outbox.record({
-      ...this.#about(),
-      usage: tokens,
-      costNanos,
-      isPart: true,
-    });
+    outbox.record({ ...about, usage: tokens, costNanos, isPart: true });
   }
 
   /**
@@ -152,14 +149,13 @@ export class RunningReservation {
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.#lease?.settle(NO_AMOUNTS);
+    const about = this.#about();
+    // A session that was opened is one request.
+    const quantities = this.#isOpen ? ONE_REQUEST : {};
+    const costNanos = costOf(this.#price, { tokens: NO_USAGE, quantities }, about.at);
+    this.#lease?.settle({ tokens: 0, cost: costNanos ?? 0 });
     if (this.#upstream === undefined) return;
-    this.#options.outbox.record({
-      ...this.#about(),
-      isEstimated: this.#isEstimated,
-      usage: NO_USAGE,
-      costNanos: this.#price && 0,
-    });
+    this.#options.outbox.record({ ...about, isEstimated: this.#isEstimated, usage: NO_USAGE, costNanos });
   }
 
   #about() {

@@ -1,30 +1,30 @@
 // The usage of one request, aggregated from its attempts. It records nothing.
-import type { TokenPrice } from '../../usage/records/token-price.ts';
-import { eachTokenPart, NO_USAGE, type Tokens, type Usage } from '../../wire/token-usage.ts';
+import type { Prices } from '../../config/prices.ts';
+import type { PricedUse } from '../../usage/records/token-price.ts';
+import { eachTokenPart, NO_USAGE, type Quantities, type Tokens, type Usage } from '../../wire/token-usage.ts';
 import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
 
-interface MeterReading {
-  /** Of the relevant attempt: the one that answered the client, or else the last. */
+interface AboutAttempt {
   readonly upstream: string;
   readonly target: string;
   readonly provider: string;
-  readonly price: TokenPrice | undefined;
+  readonly price: Prices | undefined;
+}
+
+/** As `costOf` needs it. */
+type PricedAttempt = AboutAttempt & PricedUse;
+
+/** Of the relevant attempt: the one that answered the client, or else the last. */
+interface MeterReading extends PricedAttempt {
   /** Started attempts, including those that were never sent. */
   readonly attempts: number;
-  readonly tokens: Tokens;
   /** At least part of the tokens is estimated. False without any usage. */
   readonly isEstimated: boolean;
   /** All of the tokens are reported by the upstream. */
   readonly isReported: boolean;
   /** Usage of the other attempts. */
-  readonly extra: readonly {
-    readonly upstream: string;
-    readonly target: string;
-    readonly provider: string;
-    readonly price: TokenPrice | undefined;
-    readonly tokens: Tokens;
-  }[];
+  readonly extra: readonly PricedAttempt[];
 }
 
 /** The least share of billed output that an estimate counts: a text token has a byte or more, and BYTES_PER_TOKEN bytes count as a token. */
@@ -57,34 +57,42 @@ export class UsageMeter {
   read(): MeterReading | undefined {
     const last = this.#uses.findLast(({ outcome }) => outcome !== 'superseded') ?? this.#uses.at(-1);
     if (last === undefined) return undefined;
-    const extra = this.#uses.flatMap(({ upstream, target, provider, price, usage }, index) =>
-      usage === null || this.#uses[index] === last
-        ? []
-        : [{ upstream, target, provider, price, tokens: tokensOf(usage) }],
-    );
+    const extra = this.#uses.flatMap((use): PricedAttempt[] => {
+      const { upstream, target, provider, price, usage } = use;
+      if (usage === null || use === last) return [];
+      const about = { upstream, target, provider, price };
+      return [{ ...about, tokens: tokensOf(usage), ...quantitiesOf(use), ...countedIn(usage) }];
+    });
     const { upstream, target, provider, price } = last;
     return { upstream, target, provider, price, attempts: this.#attempts, ...this.#count(last), extra };
   }
 
   /** Reported usage counts, plus an estimate of the output after the last report. */
-  #count(use: AttemptUse): Pick<MeterReading, 'tokens' | 'isEstimated' | 'isReported'> {
+  #count(use: AttemptUse): Omit<MeterReading, keyof AboutAttempt | 'attempts' | 'extra'> {
     const { usage, outcome, outputs, hasErrorStatus = false } = use;
     if (usage !== null) {
       const tokens = tokensOf(usage);
       // A complete answer's report leaves nothing, unless it came early or covers the input alone.
       const more = isUnfinished(use) ? this.#unreported(use, usage.completion) : visible(use);
       const completion = tokens.completion + more;
-      return { tokens: { ...tokens, completion }, isEstimated: more > 0, isReported: more === 0 };
+      const about = {
+        ...quantitiesOf(use),
+        ...countedIn(usage),
+        isEstimated: more > 0,
+        isReported: more === 0,
+      };
+      return { tokens: { ...tokens, completion }, ...about };
     }
-    const isReported = false;
+    const unknown = { isCounted: false, isReported: false };
     // An upstream that failed before any output, or reported its own failure, has charged nothing.
     if (hasErrorStatus || (outputs === 0 && outcome !== 'ok' && outcome !== 'client_closed')) {
-      return { tokens: NOTHING, isEstimated: false, isReported };
+      return { tokens: NOTHING, isEstimated: false, ...unknown };
     }
-    if (outcome === 'upstream_error') return { tokens: NOTHING, isEstimated: true, isReported };
+    if (outcome === 'upstream_error') return { tokens: NOTHING, isEstimated: true, ...unknown };
     const completion = outcome === 'ok' ? visible(use) : this.#unreported(use, 0);
     const { prompt } = this.#estimate;
-    return { tokens: { ...NOTHING, prompt, completion }, isEstimated: true, isReported };
+    const tokens = { ...NOTHING, prompt, completion };
+    return { tokens, ...quantitiesOf(use), isEstimated: true, ...unknown };
   }
 
   /**
@@ -112,7 +120,21 @@ function isUnfinished({ outcome }: AttemptUse): boolean {
   return outcome !== 'ok' && outcome !== 'upstream_error' && outcome !== 'superseded';
 }
 
+/** Whether a report counts tokens, and is not converted from something else. */
+function countedIn({ measured }: Usage): { readonly isCounted: boolean } {
+  return { isCounted: measured === undefined };
+}
+
+/** What it asked for; of a complete answer what that has. */
+function quantitiesOf(use: AttemptUse): { readonly quantities?: Quantities } {
+  const { quantities, measured, usage } = use;
+  if (quantities === undefined) return {};
+  if (measured === undefined && usage?.measured === undefined) return { quantities };
+  return { quantities: { ...quantities, ...(isUnfinished(use) ? {} : measured), ...usage?.measured } };
+}
+
 function tokensOf(usage: Usage): Tokens {
-  const { prompt, completion } = usage;
-  return { prompt, completion, ...eachTokenPart((part) => usage[part]) };
+  const { prompt, completion, details } = usage;
+  const parts = eachTokenPart((part) => usage[part]);
+  return { prompt, completion, ...parts, ...(details === undefined ? {} : { details }) };
 }

@@ -4,11 +4,11 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import { type Amounts, type Lease, type Limiter, NO_AMOUNTS } from '../../limits/limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { costOf } from '../../usage/records/token-price.ts';
+import { costOf, estimateOf } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
+import { NO_USAGE, ONE_REQUEST, type Quantities } from '../../wire/token-usage.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route } from '../routes/route-table.ts';
-import { estimatedCost } from './cost-estimate.ts';
 import { limitHeaders } from './limit-headers.ts';
 import type { RequestSlot } from './request-slot.ts';
 import { UsageMeter } from './usage-meter.ts';
@@ -27,6 +27,8 @@ interface ReservationRequest {
   /** The slot of this request. */
   readonly slot: RequestSlot;
   readonly estimate: Estimate;
+  /** What has a price beside tokens. Default: one request. */
+  readonly quantities?: Quantities | undefined;
 }
 
 export class UsageReservation {
@@ -69,14 +71,15 @@ export class UsageReservation {
       return;
     }
     const { tokens, isEstimated, isReported, upstream, target, provider, price, attempts, extra } = reading;
+    const at = Date.now();
     const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
-    const costNanos = price && costOf(price, tokens);
+    const costNanos = costOf(price, reading, at);
     const others = extra.map((attempt) => ({
       upstream: attempt.upstream,
       target: attempt.target,
       usage: attempt.tokens,
-      costNanos: attempt.price && costOf(attempt.price, attempt.tokens),
+      costNanos: costOf(attempt.price, attempt, at),
     }));
     this.#lease.settle({
       tokens: tokens.prompt + tokens.completion,
@@ -99,7 +102,7 @@ export class UsageReservation {
       metrics.recordTokens(endpoint, route.entry, other.upstream, other.provider, other.tokens);
     }
     outbox.record({
-      at: Date.now(),
+      at,
       holderId: principal.holderId,
       prefix: principal.prefix,
       tier: principal.tier,
@@ -136,15 +139,16 @@ export async function setLimitHeaders(
  * What to reserve: the estimate. Where the client does not bound the length of the answer, at most the limits, so that an
  * assumption rejects no request. The cost is of interest where there is a budget.
  */
-function reserved({ route, scopes, estimate }: ReservationRequest): Amounts {
+function reserved({ route, scopes, estimate, quantities = ONE_REQUEST }: ReservationRequest): Amounts {
   const { prompt, completion, isBounded } = estimate;
-  const cost = scopes.maxCost === Number.POSITIVE_INFINITY ? 0 : estimatedCost(route, estimate);
+  const costWith = (output: number): number => {
+    const tokens = { ...NO_USAGE, prompt: Math.ceil(prompt), completion: Math.ceil(output) };
+    return estimateOf(route.targets, { tokens, quantities }, Date.now());
+  };
+  const cost = scopes.maxCost === Number.POSITIVE_INFINITY ? 0 : costWith(completion);
   if (isBounded) return { tokens: prompt + completion, cost };
   return {
     tokens: Math.max(prompt, Math.min(prompt + completion, scopes.maxTokens)),
-    cost:
-      cost <= scopes.maxCost
-        ? cost
-        : Math.max(scopes.maxCost, estimatedCost(route, { prompt, completion: 0 })),
+    cost: cost <= scopes.maxCost ? cost : Math.max(scopes.maxCost, costWith(0)),
   };
 }

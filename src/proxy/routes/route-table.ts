@@ -2,6 +2,7 @@
 // upstreams.
 
 import { type Timeouts, timeoutsOf } from '../../config/check/timeouts.ts';
+import { PriceBook, type Prices } from '../../config/prices.ts';
 import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
 import { ENDPOINTS, type EndpointName } from '../../config/schema/endpoint-names.ts';
@@ -9,7 +10,6 @@ import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
 import { forwardedTo, type Upstream } from '../../upstream/upstream.ts';
-import type { TokenPrice } from '../../usage/records/token-price.ts';
 import { type Access, allowedEndpoints, allowsModel } from './access.ts';
 import { TargetEdits } from './target-edits.ts';
 import { KEY_NAMES, PROMPT_NAMES, WatchedMembers } from './watched-members.ts';
@@ -26,8 +26,8 @@ export interface Target {
   readonly timeouts?: Timeouts;
   /** Client headers that are forwarded, where the target has more than its upstream. */
   readonly forwarded?: ForwardedHeaders;
-  /** Of its tokens. Default: the model has no price. */
-  readonly price?: TokenPrice;
+  /** Absent where target, model and lists have none. */
+  readonly price?: Prices;
   /** Changes of request bodies. Default: none. */
   readonly edits?: TargetEdits;
 }
@@ -88,16 +88,20 @@ export class RouteTable {
   readonly forwarded: ForwardedHeaders;
   readonly #tiers: DynamicConfig['tiers'];
   readonly #upstreams: ReadonlyMap<string, Upstream>;
+  readonly #book: PriceBook;
 
   /**
    * @param upstreams by name; the configuration is validated to name no others
    * @param tiers only `endpoints` is used
+   * @param listed prices for targets without one
    */
   constructor(
     models: DynamicConfig['models'],
     upstreams: ReadonlyMap<string, Upstream>,
     tiers: DynamicConfig['tiers'] = {},
+    listed?: DynamicConfig['prices'],
   ) {
+    this.#book = new PriceBook(listed);
     this.#tiers = tiers;
     this.#upstreams = upstreams;
     const allRules: BodyRule[] = [];
@@ -124,8 +128,12 @@ export class RouteTable {
         ...rejectedBy(rules.flat()),
         watched: WatchedMembers.of(rules.flat(), keyMembers(model)),
         targets: model.targets
-          .map(({ upstream: key, timeouts: own, body: _, price = model.price, ...given }, index) => {
+          .map(({ upstream: key, timeouts: own, body: _, price: ownPrice, ...given }, index) => {
             const { forward_headers: more, ...target } = given;
+            const ofModel = ownPrice ?? model.price;
+            // A name with `*` is looked up when it is known.
+            const isNamed = !target.model.includes('*');
+            const price = ofModel ?? (isNamed ? this.#book.find(key, target.model) : undefined);
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
@@ -231,9 +239,10 @@ export class RouteTable {
       const targets = route.targets.map((target) => {
         const star = target.model.indexOf('*');
         // No `replace`: it would interpret `$&` in a name.
-        return star === -1
-          ? target
-          : { ...target, model: target.model.slice(0, star) + matched + target.model.slice(star + 1) };
+        if (star === -1) return target;
+        const model = target.model.slice(0, star) + matched + target.model.slice(star + 1);
+        const price = target.price ?? this.#book.find(target.upstream.name, model);
+        return { ...target, model, ...(price === undefined ? {} : { price }) };
       });
       return { ...route, model: name, targets };
     }

@@ -36,7 +36,7 @@ class Generation implements ConfigSnapshot {
   ) {
     this.config = config;
     this.upstreams = upstreams;
-    this.routes = new RouteTable(config.models, upstreams, config.tiers);
+    this.routes = new RouteTable(config.models, upstreams, config.tiers, config.prices);
     this.#onUnused = onUnused;
   }
 

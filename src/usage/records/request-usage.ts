@@ -1,7 +1,7 @@
 // The usage record of a request, and the rows that it adds to the totals of its hour.
 import type { Tier } from '../../config/schema/config-schema.ts';
 import { type UsageKey, type UsageRow, usageSums } from '../../store/usage-record.ts';
-import { eachTokenPart, TOKEN_PARTS, type Tokens } from '../../wire/token-usage.ts';
+import { eachTokenPart, MAX_TOKENS, TOKEN_PARTS, type Tokens } from '../../wire/token-usage.ts';
 import { hourOf } from './utc-hours.ts';
 
 /** Usage of an earlier attempt. It counts tokens for its upstream, and no request. */
@@ -46,8 +46,6 @@ export interface UsageRecord {
   readonly isPart?: boolean | undefined;
 }
 
-/** Above any real answer. It bounds what a broken upstream can add to a holder's usage with one answer. */
-const MAX_TOKENS = 1e9;
 const MAX_TEXT = {
   holderId: 64,
   prefix: 16,

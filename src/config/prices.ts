@@ -1,0 +1,137 @@
+// Prices as the gateway uses them: the kinds, which price is in force, and the prices of the lists by upstream and model.
+// schema/price-schema.ts reads them; usage/records/token-price.ts makes costs of them.
+
+/** What has a price, in the order of docs and reports. */
+export const PRICE_KINDS = [
+  {
+    name: 'input',
+    unit: 'million',
+    phrase: 'in',
+    about:
+      'Per million tokens of input. It and `output` are required unless only images, characters, minutes or requests have a price.',
+  },
+  {
+    name: 'cached_input',
+    unit: 'million',
+    phrase: 'cached',
+    about: 'Per million tokens of input read from a cache. Default: as input of the same kind.',
+  },
+  {
+    name: 'cache_write',
+    unit: 'million',
+    phrase: 'cache writes',
+    about: 'Per million tokens of input written to a cache. Default: as input of the same kind.',
+  },
+  {
+    name: 'audio_input',
+    unit: 'million',
+    phrase: 'audio in',
+    about: 'Per million tokens of sound in the input. Default: `input`.',
+  },
+  {
+    name: 'image_input',
+    unit: 'million',
+    phrase: 'images in',
+    about: 'Per million tokens of images in the input. Default: `input`.',
+  },
+  { name: 'output', unit: 'million', phrase: 'out', about: 'Per million tokens of output.' },
+  {
+    name: 'reasoning',
+    unit: 'million',
+    phrase: 'reasoning',
+    about: 'Per million tokens of reasoning. Default: `output`.',
+  },
+  {
+    name: 'audio_output',
+    unit: 'million',
+    phrase: 'audio out',
+    about: 'Per million tokens of sound in the output. Default: `output`.',
+  },
+  { name: 'image', unit: 'one', phrase: 'per image', about: 'Per image of the answer.' },
+  {
+    name: 'characters',
+    unit: 'one',
+    phrase: 'per million characters',
+    about: 'Per million characters of the text of speech.',
+  },
+  { name: 'minute', unit: 'one', phrase: 'per minute', about: 'Per minute of transcribed sound.' },
+  { name: 'request', unit: 'one', phrase: 'per request', about: 'Per request that an upstream answers.' },
+] as const;
+
+type PriceKind = (typeof PRICE_KINDS)[number]['name'];
+
+/** In millionths of the unit of the currency. A kind that is absent has the price of the coarser one, or none. */
+export type ModelPrice = { readonly [Kind in PriceKind]?: number };
+
+/** A price and the time from which it is in force. */
+export interface PricePeriod {
+  /** Milliseconds since 1970; 0 for always. */
+  readonly from: number;
+  readonly price: ModelPrice;
+}
+
+/** The latest first. Never empty. */
+export type Prices = readonly [PricePeriod, ...PricePeriod[]];
+
+/** @returns the price in force at a time, in milliseconds since 1970; undefined before the first one */
+export function priceAt(prices: Prices | undefined, at: number): ModelPrice | undefined {
+  return prices?.find(({ from }) => from <= at)?.price;
+}
+
+/** The prices of the lists: upstream → model there, or a pattern with one `*` → prices. */
+export type ListedPrices = Readonly<Record<string, Readonly<Record<string, Prices>>>>;
+
+interface Pattern {
+  readonly prefix: string;
+  readonly suffix: string;
+  readonly prices: Prices;
+}
+
+interface UpstreamPrices {
+  readonly exact: ReadonlyMap<string, Prices>;
+  /** The longest first. */
+  readonly patterns: readonly Pattern[];
+}
+
+/** Finds the prices of a model in the lists: by its name, else by the longest pattern. */
+export class PriceBook {
+  readonly #upstreams: ReadonlyMap<string, UpstreamPrices>;
+
+  constructor(listed: ListedPrices = {}) {
+    this.#upstreams = new Map(Object.entries(listed).map(([upstream, models]) => [upstream, sorted(models)]));
+  }
+
+  /** @param model its name at the upstream */
+  find(upstream: string, model: string): Prices | undefined {
+    const known = this.#upstreams.get(upstream);
+    if (known === undefined) return undefined;
+    return known.exact.get(model) ?? known.patterns.find((each) => matches(each, model))?.prices;
+  }
+}
+
+function sorted(models: Readonly<Record<string, Prices>>): UpstreamPrices {
+  const exact = new Map<string, Prices>();
+  const patterns: Pattern[] = [];
+  // Equally long patterns are ordered by name, so that all replicas agree.
+  const names = Object.keys(models).sort((a, b) => b.length - a.length || (a < b ? -1 : 1));
+  for (const name of names) {
+    const prices = models[name];
+    const star = name.indexOf('*');
+    if (prices === undefined) continue;
+    if (star === -1) exact.set(name, prices);
+    else patterns.push({ prefix: name.slice(0, star), suffix: name.slice(star + 1), prices });
+  }
+  return { exact, patterns };
+}
+
+/** As for the names of models: `*` stands for at least one character. */
+function matches({ prefix, suffix }: Pattern, model: string): boolean {
+  return model.length > prefix.length + suffix.length && model.startsWith(prefix) && model.endsWith(suffix);
+}
+
+/** An amount of money as decimal text. @param millionths a whole number; with `digits` it counts in 10^-digits */
+export function decimalText(millionths: bigint | number, digits = 6): string {
+  const text = String(millionths).padStart(digits + 1, '0');
+  const fraction = text.slice(-digits).replace(/0+$/, '');
+  return fraction === '' ? text.slice(0, -digits) : `${text.slice(0, -digits)}.${fraction}`;
+}

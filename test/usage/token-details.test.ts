@@ -1,0 +1,111 @@
+// The parts of token counts that only prices distinguish, as vendors report them.
+import { describe, expect, test } from 'vitest';
+import { laterUsage, parseUsage, type TokenDetails, type Usage } from '../../src/wire/token-usage.ts';
+
+function usageOf(usage: object): Usage {
+  const bytes = Buffer.from(JSON.stringify(usage));
+  return parseUsage(bytes, { start: 0, end: bytes.length });
+}
+
+const NONE: TokenDetails = {
+  cacheWrite: 0,
+  audioInput: 0,
+  imageInput: 0,
+  cachedAudio: 0,
+  cachedImage: 0,
+  audioOutput: 0,
+};
+
+describe('a report of tokens', () => {
+  test.each<[string, object, Partial<TokenDetails>]>([
+    [
+      'chat with sound',
+      {
+        prompt_tokens: 100,
+        completion_tokens: 50,
+        prompt_tokens_details: { cached_tokens: 10, audio_tokens: 40, text_tokens: 60 },
+        completion_tokens_details: { reasoning_tokens: 5, audio_tokens: 30 },
+      },
+      { audioInput: 40, audioOutput: 30 },
+    ],
+    [
+      'a cache that was written',
+      { prompt_tokens: 100, completion_tokens: 1, prompt_tokens_details: { cache_write_tokens: 64 } },
+      { cacheWrite: 64 },
+    ],
+    [
+      'a cache that was written, by a router',
+      { prompt_tokens: 100, completion_tokens: 1, prompt_tokens_details: { cache_creation_tokens: 64 } },
+      { cacheWrite: 64 },
+    ],
+    [
+      'a cache that was written, beside the details',
+      { prompt_tokens: 100, completion_tokens: 1, cache_creation_input_tokens: 64 },
+      { cacheWrite: 64 },
+    ],
+    [
+      'a response',
+      {
+        input_tokens: 88,
+        output_tokens: 14,
+        input_tokens_details: { cache_write_tokens: 7, cached_tokens: 3 },
+      },
+      { cacheWrite: 7 },
+    ],
+    [
+      'an image',
+      {
+        input_tokens: 50,
+        output_tokens: 1000,
+        total_tokens: 1050,
+        input_tokens_details: { text_tokens: 10, image_tokens: 40 },
+      },
+      { imageInput: 40 },
+    ],
+    [
+      'a realtime session',
+      {
+        input_tokens: 100,
+        output_tokens: 50,
+        input_token_details: {
+          text_tokens: 20,
+          audio_tokens: 70,
+          image_tokens: 10,
+          cached_tokens: 30,
+          cached_tokens_details: { text_tokens: 5, audio_tokens: 20, image_tokens: 5 },
+        },
+        output_token_details: { text_tokens: 10, audio_tokens: 40 },
+      },
+      { audioInput: 70, imageInput: 10, cachedAudio: 20, cachedImage: 5, audioOutput: 40 },
+    ],
+  ])('has the details of %s', (_, usage, details) => {
+    expect(usageOf(usage).details).toEqual({ ...NONE, ...details });
+  });
+
+  test('without such parts has no details', () => {
+    expect(
+      usageOf({ prompt_tokens: 5, completion_tokens: 1, prompt_tokens_details: { audio_tokens: 0 } }),
+    ).not.toHaveProperty('details');
+  });
+
+  test.each([-1, 1.5, '7', null, 1e300, {}])('ignores a part that is no count: %j', (bad) => {
+    expect(
+      usageOf({ prompt_tokens: 5, completion_tokens: 1, prompt_tokens_details: { audio_tokens: bad } }),
+    ).not.toHaveProperty('details');
+  });
+
+  test.each([
+    [{ type: 'duration', seconds: 12.34 }, 12_340, 124],
+    [{ type: 'duration', seconds: '12.34' }, 12_340, 124],
+    [{ type: 'duration', seconds: 0.07 }, 70, 1],
+  ])('of a duration has its milliseconds: %j', (usage, milliseconds, prompt) => {
+    expect(usageOf(usage)).toMatchObject({ prompt, measured: { milliseconds } });
+  });
+
+  test('whose sides come one after the other keeps the details of both', () => {
+    const input = usageOf({ input_tokens: 10, input_tokens_details: { image_tokens: 4 } });
+    const output = usageOf({ output_tokens: 9, output_tokens_details: { audio_tokens: 5 } });
+    expect(laterUsage(input, output).details).toEqual({ ...NONE, imageInput: 4, audioOutput: 5 });
+    expect(laterUsage(input, usageOf({ output_tokens: 9 })).details).toEqual({ ...NONE, imageInput: 4 });
+  });
+});
