@@ -37,6 +37,11 @@ export const PAYMENT_ERRORS = {
     'This key has that tier, or a higher one, already.',
     'An upgrade was ordered to a tier that is not higher.',
   ),
+  no_subscription: invalid(
+    404,
+    'This key has no subscription that is managed at a payment provider.',
+    'The customer portal was opened for a key without a subscription, or for one of another payment provider or paid by invoice.',
+  ),
   order_closed: invalid(
     409,
     'A key for this order is no longer available.',
@@ -50,7 +55,7 @@ export const PAYMENT_ERRORS = {
   order_limit: limited(
     429,
     'Too many orders came from this address. Wait a moment.',
-    'More than ten orders in a minute from one address (IPv6: one /64).',
+    'More than ten orders, or twenty calls about a subscription, in a minute from one address (IPv6: one /64).',
   ),
   payment_unavailable: busy(
     503,

@@ -6,6 +6,8 @@ import type { Method } from '../http/router.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Outbound } from '../upstream/outbound/outbound.ts';
 import { FakeProvider } from './fake-provider.ts';
+import { HolderPortal } from './holder-portal.ts';
+import { InvoiceProvider } from './invoice-provider.ts';
 import { Claims } from './key-claims.ts';
 import { Sweep } from './order-sweep.ts';
 import { answerAccount } from './pages/account-page.ts';
@@ -64,6 +66,7 @@ export class Providers {
 
   #open({ provider, secret_key, api_base }: BillingConfig): PaymentProvider | undefined {
     if (provider === 'test') return new FakeProvider(this.#parts.store);
+    if (provider === 'invoice') return new InvoiceProvider(this.#parts.store);
     // The configuration is rejected without it.
     if (secret_key === undefined) return undefined;
     this.#calls = new StripeCalls(
@@ -90,6 +93,7 @@ export class Billing {
     const claims = new Claims(parts);
     const checkout = new Checkout({ ...parts, claims });
     const completion = new CompletePage({ ...parts, reconciliation, claims });
+    const portal = new HolderPortal({ ...parts, reconciliation });
     const webhooks = new Webhooks({ ...parts, reconciliation });
     const test = new FakePaymentPage({ ...parts, reconciliation });
     this.#sweep = new Sweep({ ...parts, reconciliation });
@@ -100,6 +104,8 @@ export class Billing {
       ['POST', '/checkout', page((exchange) => checkout.answer(exchange))],
       ['GET', '/checkout/complete', page((exchange) => completion.show(exchange))],
       ['GET', '/checkout/cancelled', page((exchange) => completion.showCancelled(exchange))],
+      ['POST', '/checkout/portal', page((exchange) => portal.open(exchange))],
+      ['POST', '/checkout/refresh', page((exchange) => portal.refresh(exchange))],
       ['POST', '/checkout/claim', page((exchange) => completion.claim(exchange))],
       // These check themselves that the request comes from this machine.
       ['GET', '/checkout/test', (exchange) => test.show(exchange)],

@@ -15,12 +15,12 @@ interface Buyer {
 export function paidTerms(
   tier: Tier,
   { price, stripe_price }: TierConfig,
-  { name, isLive }: PaymentProvider,
+  { name, isLive }: Pick<PaymentProvider, 'name' | 'isLive'>,
   buyer: Buyer,
   at: Date,
 ): OrderTerms | undefined {
   if (price === undefined) return undefined;
-  const named = name === 'stripe' ? stripe_price : `played_${tier}`;
+  const named = name === 'stripe' ? stripe_price : `${name === 'test' ? 'played' : 'invoiced'}_${tier}`;
   if (named === undefined) return undefined;
   return {
     id: `ord_${randomUUID()}`,

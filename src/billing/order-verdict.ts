@@ -60,12 +60,21 @@ export function orderVerdict(
           payment: session.payment_id ?? order.payment,
           customer: session.customer ?? order.customer,
         }),
-    ...(subscription == null
-      ? {}
-      : { paidUntil: new Date(latestOf(order, subscription).paidUntil).toISOString() }),
+    ...(subscription == null ? {} : subscriptionDates(order, subscription)),
     ...(subscription?.status === 'canceled' ? { isCancelled: true } : {}),
   };
 }
+
+/** The dates that a holder is told. */
+function subscriptionDates(order: Order, subscription: SubscriptionFacts): OrderChange {
+  const { status, paidUntil } = latestOf(order, subscription);
+  const { endsAt, retryAt } = status === 'canceled' ? OVER : subscription;
+  return { paidUntil: dateText(paidUntil), endsAt: dateText(endsAt), retryAt: dateText(retryAt) };
+}
+
+const OVER = { endsAt: null, retryAt: null };
+
+const dateText = (ms: number | null) => (ms === null ? null : new Date(ms).toISOString());
 
 function verdictOf(
   order: Order,
@@ -124,14 +133,18 @@ function standingOf(
       return now < paidUntil
         ? { standing: 'active', reason: 'cancelled, and paid until its end', due: paidUntil }
         : { standing: 'ended', reason: 'cancelled' };
-    case 'active':
+    case 'active': {
+      const reason = subscription.endsAt === null ? note : 'cancelled, and ends with its period';
       // Check daily, in case an event was lost.
-      return { standing: 'active', reason: note, due: soonestAfter(now, paidUntil + HOUR) };
+      const next = Math.min(paidUntil, subscription.endsAt ?? paidUntil);
+      return { standing: 'active', reason, due: soonestAfter(now, next + HOUR) };
+    }
     case 'past_due': {
       const end = (subscription.unpaidSince ?? now) + grace;
+      const reason = order.provider === 'none' ? 'invoice not paid' : 'payment failed';
       return now < end
-        ? { standing: 'past_due', reason: 'payment failed', due: Math.min(end, now + 6 * HOUR) }
-        : { standing: 'lapsed', reason: 'payment failed', due: now + DAY };
+        ? { standing: 'past_due', reason, due: Math.min(end, now + 6 * HOUR) }
+        : { standing: 'lapsed', reason, due: now + DAY };
     }
     case 'incomplete':
       return { standing: 'lapsed', reason: 'subscription is not active', due: now + DAY };
@@ -206,6 +219,14 @@ export function decisiveOf(orders: readonly Order[]): Order | undefined {
   return best ?? own.at(-1);
 }
 
+/** The order whose subscription the holder manages at the provider: the deciding one, or the last with a subscription. */
+export function managedOf(orders: readonly Order[]): Order | undefined {
+  const isManaged = ({ state, subscription, provider }: Order) =>
+    state === 'claimed' && subscription !== null && provider !== 'none';
+  const decisive = decisiveOf(orders);
+  return decisive !== undefined && isManaged(decisive) ? decisive : orders.findLast(isManaged);
+}
+
 /**
  * The deciding order as the holder may see it, without ids of the provider.
  * @returns undefined for a holder without an order that was ever paid
@@ -213,8 +234,24 @@ export function decisiveOf(orders: readonly Order[]): Order | undefined {
 export function currentOrderOf(orders: readonly Order[]) {
   const order = decisiveOf(orders);
   if (order === undefined) return undefined;
-  const { id, tier, standing, isCancelled, paidUntil } = order;
-  return { order: id, tier, standing, cancelled: isCancelled, paid_until: paidUntil };
+  const { id, tier, standing, isCancelled, paidUntil, endsAt } = order;
+  return {
+    order: id,
+    tier,
+    standing,
+    amount: order.amount,
+    currency: order.currency,
+    interval: order.interval,
+    paid_by: order.provider === 'none' ? 'invoice' : 'card',
+    cancelled: isCancelled || endsAt !== null,
+    paid_until: paidUntil,
+    ends_at: isCancelled ? paidUntil : endsAt,
+    retry_at: order.retryAt,
+    /** Whether a cancellation can be undone. */
+    resumable: endsAt !== null && order.provider !== 'none',
+    /** Whether `POST /checkout/portal` has a page for the holder. */
+    portal: managedOf(orders) !== undefined,
+  };
 }
 
 /** Whether a holder has ordered and no order is paid any more; `on_lapse` applies to such holders. */
@@ -235,18 +272,26 @@ export function changedTarget(
   return target.standing === 'good' && !isLapsed(before) ? { tier: target.tier } : target;
 }
 
-/** Ids of orders of the holder whose subscription a newer order of the same or a higher tier replaces. */
+/**
+ * Ids of orders of the holder whose subscription a newer order of the same or a higher tier replaces. One of both has just been
+ * settled, whichever: their events arrive in any order.
+ */
 export function replacedBy(settled: Order, orders: readonly Order[]): readonly string[] {
-  if (!isEntitled(settled)) return [];
+  const isReplacedBy = (older: Order, newer: Order): boolean =>
+    isEntitled(newer) && isOlder(older, newer) && !isAbove(older.tier, newer.tier);
   return orders
     .filter(
       (each) =>
-        each.id !== settled.id &&
-        each.createdAt <= settled.createdAt &&
         each.subscription !== null &&
         !each.isCancelled &&
         !each.isReplaced &&
-        !isAbove(each.tier, settled.tier),
+        (isReplacedBy(each, settled) ||
+          (each.id === settled.id && orders.some((other) => isReplacedBy(each, other)))),
     )
     .map(({ id }) => id);
+}
+
+/** Of two orders of the same time, one is the older. */
+function isOlder(one: Order, other: Order): boolean {
+  return one.createdAt === other.createdAt ? one.id < other.id : one.createdAt < other.createdAt;
 }

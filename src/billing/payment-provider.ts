@@ -3,7 +3,7 @@
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { KeyIssuer } from '../auth/key-issuer.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
-import type { BillingStore, Order } from '../store/billing-record.ts';
+import type { BillingStore, Order, ProviderName } from '../store/billing-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 
@@ -50,6 +50,10 @@ export interface SubscriptionFacts {
   readonly paidUntil: number;
   /** Creation time of the unpaid invoice, in milliseconds since 1970; null when all are paid. */
   readonly unpaidSince: number | null;
+  /** When a paid subscription ends because it was cancelled, in milliseconds since 1970; null when it renews or is over. */
+  readonly endsAt: number | null;
+  /** When the provider tries the unpaid invoice again, in milliseconds since 1970; null when it does not. */
+  readonly retryAt: number | null;
 }
 
 export interface MoneyFacts {
@@ -76,8 +80,11 @@ export interface OpenSession {
   readonly url: string;
 }
 
+/** When a cancellation takes effect; `never` undoes one that has not. */
+export type CancelTime = 'period_end' | 'now' | 'never';
+
 export interface PaymentProvider {
-  readonly name: 'stripe' | 'test';
+  readonly name: ProviderName;
   /** Whether real money is charged. */
   readonly isLive: boolean;
   /** Origins of its payment pages that are known before a session is opened. */
@@ -101,6 +108,19 @@ export interface PaymentProvider {
    */
   readFacts(order: Order, session?: string): Promise<PaymentFacts | undefined>;
 
-  /** Cancels the subscription of an order, or expires its open session. It is idempotent. */
+  /** Cancels the subscription of an order, or expires its open session. What is paid stays paid. It is idempotent. */
   end(order: Order): Promise<void>;
+
+  /**
+   * Opens the customer portal: cancellation, card, invoices, address.
+   * @returns its URL; undefined when the order has none
+   * @throws GatewayError `payment_unavailable`
+   */
+  portal(order: Order, root: string): Promise<string | undefined>;
+
+  /** Cancels the subscription of an order. `now` also ends what is paid. It is idempotent. */
+  cancel(order: Order, when: CancelTime): Promise<void>;
+
+  /** Refunds what is left of the last payment, and ends the subscription. It is idempotent. */
+  refund(order: Order): Promise<void>;
 }

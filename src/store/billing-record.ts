@@ -1,4 +1,4 @@
-// Records of orders, of events of the payment provider, and of test payments. billing/ has the rules for them.
+// Records of orders, of events of the payment provider, and of payments that no provider keeps. billing/ has the rules for them.
 import type { Tier } from '../config/schema/config-schema.ts';
 import type { BillingStatus, FreeGrant, KeyRecord, NewKey, Prefix } from './key-record.ts';
 
@@ -24,6 +24,7 @@ export type OrderBillingStatus = (typeof ORDER_BILLING_STATUSES)[number];
 /** `free` costs nothing, `payment` is paid once, `subscription` recurs. */
 export type OrderMode = 'free' | 'payment' | 'subscription';
 export type OrderInterval = 'month' | 'year' | 'once';
+/** `none`: a Free key, or an order that is paid by invoice. */
 export type ProviderName = 'none' | 'stripe' | 'test';
 
 /** The immutable terms of an order. */
@@ -76,6 +77,10 @@ export interface Order extends OrderTerms {
   readonly paidAt: string | null;
   /** End of the paid period. */
   readonly paidUntil: string | null;
+  /** When the subscription ends although it is paid: its holder or support has cancelled it. */
+  readonly endsAt: string | null;
+  /** When the provider tries a failed payment again. */
+  readonly retryAt: string | null;
   /** When it has to be checked again without an event. */
   readonly dueAt: string | null;
   readonly updatedAt: string;
@@ -99,6 +104,8 @@ export type OrderChange = Partial<
     | 'isReplaced'
     | 'paidAt'
     | 'paidUntil'
+    | 'endsAt'
+    | 'retryAt'
     | 'dueAt'
     | 'claimedAt'
   >
@@ -171,8 +178,8 @@ export type ClaimResult =
   | { readonly kind: 'refused'; readonly why: ClaimRejection }
   | { readonly kind: 'prefix_taken' };
 
-/** The state of a test payment at the fake provider. */
-export interface TestPayment {
+/** The state of a payment that no provider keeps: a test payment, or an invoice that support marks as paid. */
+export interface StoredPayment {
   readonly session: string;
   readonly orderId: string;
   readonly payment: 'open' | 'paid' | 'declined' | 'expired';
@@ -181,6 +188,10 @@ export interface TestPayment {
   readonly dispute: 'none' | 'open' | 'won' | 'lost';
   /** When `subscription` last changed, RFC 3339, UTC. */
   readonly since: string;
+  /** End of the period that was paid last; null for one that began at `since`. */
+  readonly paidUntil: string | null;
+  /** When a cancelled subscription ends. */
+  readonly endsAt: string | null;
 }
 
 export interface ClaimRequest {
@@ -254,9 +265,9 @@ export interface BillingStore {
   /** Takes a lease on a task for the whole fleet, or renews it. @returns whether `owner` has it until `until` */
   takeTask(name: string, owner: string, now: string, until: string): Promise<boolean>;
 
-  testPayment(
+  storedPayment(
     name: { readonly session: string } | { readonly orderId: string },
-  ): Promise<TestPayment | undefined>;
+  ): Promise<StoredPayment | undefined>;
 
-  writeTestPayment(payment: TestPayment): Promise<void>;
+  writeStoredPayment(payment: StoredPayment): Promise<void>;
 }

@@ -34,6 +34,8 @@ export interface Truth {
   subscription: SubscriptionFacts['status'] | 'none';
   paidUntil: number;
   unpaidSince: number | null;
+  endsAt: number | null;
+  retryAt: number | null;
   money: MoneyFacts;
 }
 
@@ -56,6 +58,8 @@ export class SetProvider implements PaymentProvider {
       subscription: 'none',
       paidUntil: 0,
       unpaidSince: null,
+      endsAt: null,
+      retryAt: null,
       money: NO_MONEY,
     };
     this.truths.set(id, truth);
@@ -100,6 +104,8 @@ export class SetProvider implements PaymentProvider {
               isLive: false,
               paidUntil: truth.paidUntil,
               unpaidSince: truth.unpaidSince,
+              endsAt: truth.endsAt,
+              retryAt: truth.retryAt,
             },
       money,
     };
@@ -110,6 +116,18 @@ export class SetProvider implements PaymentProvider {
   async end({ id }: Order): Promise<void> {
     this.ended.push(id);
     this.truthOf(id).subscription = 'canceled';
+  }
+
+  async portal(): Promise<never> {
+    throw new Error('not opened here');
+  }
+
+  async cancel(): Promise<never> {
+    throw new Error('not cancelled here');
+  }
+
+  async refund(): Promise<never> {
+    throw new Error('not refunded here');
   }
 }
 
@@ -208,6 +226,67 @@ export function essence({
   isCancelled,
   isReplaced,
   paidUntil,
+  endsAt,
+  retryAt,
 }: Order) {
-  return { state, standing, reason, subscription, isCancelled, isReplaced, paidUntil };
+  return { state, standing, reason, subscription, isCancelled, isReplaced, paidUntil, endsAt, retryAt };
 }
+
+/** What may happen to a subscription that was paid, as its events are named. */
+export const HAPPENINGS: Readonly<Record<string, (truth: Truth, now: number) => void>> = {
+  'checkout.session.completed': (truth, now) => {
+    truth.status = 'complete';
+    truth.payment = 'paid';
+    truth.subscription = truth.subscription === 'none' ? 'active' : truth.subscription;
+    truth.paidUntil = Math.max(truth.paidUntil, now + 30 * DAY);
+  },
+  'invoice.paid': (truth) => {
+    truth.paidUntil += 30 * DAY;
+    truth.unpaidSince = null;
+    truth.retryAt = null;
+    if (truth.subscription === 'past_due') truth.subscription = 'active';
+  },
+  'invoice.payment_failed': (truth, now) => {
+    if (truth.subscription !== 'active') return;
+    truth.subscription = 'past_due';
+    truth.unpaidSince = now;
+    truth.retryAt = now + 3 * DAY;
+  },
+  'customer.subscription.updated': (truth) => {
+    truth.endsAt = truth.endsAt === null ? truth.paidUntil : null;
+  },
+  'customer.subscription.deleted': (truth, now) => {
+    truth.subscription = 'canceled';
+    truth.paidUntil = now;
+  },
+  'charge.refunded': (truth) => {
+    truth.money = { ...truth.money, refund: 'full' };
+  },
+  'refund.failed': (truth) => {
+    truth.money = { ...truth.money, refund: 'none' };
+  },
+  'charge.dispute.created': (truth) => {
+    truth.money = { ...truth.money, dispute: 'open' };
+  },
+  'charge.dispute.closed': (truth) => {
+    if (truth.money.dispute === 'open') truth.money = { ...truth.money, dispute: 'won' };
+  },
+};
+
+export function permutations<T>(items: readonly T[]): T[][] {
+  if (items.length < 2) return [[...items]];
+  return items.flatMap((item, index) =>
+    permutations(items.filter((_, other) => other !== index)).map((rest) => [item, ...rest]),
+  );
+}
+
+/** Stripe sends again what was answered 503; so does this. */
+export const insist = async <T>(work: () => Promise<T>): Promise<T> => {
+  for (let left = 20; ; left -= 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (left === 0) throw error;
+    }
+  }
+};

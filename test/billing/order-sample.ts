@@ -32,6 +32,8 @@ export function orderSample(changed: Partial<Order> = {}): Order {
     claimedAt: null,
     paidAt: null,
     paidUntil: null,
+    endsAt: null,
+    retryAt: null,
     dueAt: null,
     updatedAt: '2030-01-01T00:00:00.000Z',
     version: 1,

@@ -55,6 +55,8 @@ const running = (changed: Partial<SubscriptionFacts> = {}): SubscriptionFacts =>
   isLive: false,
   paidUntil: NOW + 20 * DAY,
   unpaidSince: null,
+  endsAt: null,
+  retryAt: null,
   ...changed,
 });
 
@@ -319,7 +321,18 @@ describe('a holder with several orders', () => {
       replacedBy(settled, [{ ...old, ...other }, settled]);
     expect(replaced({})).toEqual(['old']);
     expect(replaced({ tier: 'Pro' })).toEqual(['old']);
-    expect(replaced({ createdAt: pro.createdAt })).toEqual(['old']);
+    // Of two orders of one moment, one is the older, whichever was settled last.
+    expect(replaced({ createdAt: pro.createdAt })).toEqual([]);
+    expect(replaced({ createdAt: pro.createdAt, id: 'earlier' })).toEqual(['earlier']);
+    // The older one was settled last.
+    expect(replacedBy(old, [old, pro])).toEqual(['old']);
+    expect(replacedBy(old, [old, { ...pro, standing: 'ended' }])).toEqual([]);
+    expect(
+      replacedBy({ ...old, tier: 'Pro' }, [
+        { ...old, tier: 'Pro' },
+        { ...pro, tier: 'Lite' },
+      ]),
+    ).toEqual([]);
     expect(replaced({ createdAt: iso(NOW) })).toEqual([]);
     expect(replaced({ subscription: null })).toEqual([]);
     expect(replaced({ isCancelled: true })).toEqual([]);

@@ -78,7 +78,7 @@ describe('the tiers', () => {
         Pro: { price: { amount: 123450, currency: 'eur', interval: 'year' } },
       },
     });
-    expect(offers.map(({ price }) => price)).toEqual(['At no cost', '$9 a month', '€1,234.50 a year']);
+    expect(offers.map(({ price }) => price)).toEqual(['At no cost', '$9 USD a month', '€1,234.50 a year']);
   });
 
   test('have whole prices in currencies without minor units, and 0 is free of cost', async () => {
@@ -89,7 +89,7 @@ describe('the tiers', () => {
         Pro: {},
       },
     });
-    expect(offers.map(({ price }) => price)).toEqual(['At no cost', '¥900 once', 'By arrangement']);
+    expect(offers.map(({ price }) => price)).toEqual(['At no cost', '¥900 JPY once', 'By arrangement']);
   });
 
   test('list their limits, or that there are none', async () => {

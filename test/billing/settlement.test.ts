@@ -12,54 +12,13 @@ import {
   type Desk,
   essence,
   eventNamed,
+  HAPPENINGS,
+  insist,
   openDesk,
+  permutations,
   placeOrder,
   SetProvider,
-  type Truth,
 } from './desk.ts';
-
-/** What may happen to a subscription that was paid, as its events are named. */
-const HAPPENINGS: Readonly<Record<string, (truth: Truth, now: number) => void>> = {
-  'checkout.session.completed': (truth, now) => {
-    truth.status = 'complete';
-    truth.payment = 'paid';
-    truth.subscription = truth.subscription === 'none' ? 'active' : truth.subscription;
-    truth.paidUntil = Math.max(truth.paidUntil, now + 30 * DAY);
-  },
-  'invoice.paid': (truth) => {
-    truth.paidUntil += 30 * DAY;
-    truth.unpaidSince = null;
-    if (truth.subscription === 'past_due') truth.subscription = 'active';
-  },
-  'invoice.payment_failed': (truth, now) => {
-    if (truth.subscription !== 'active') return;
-    truth.subscription = 'past_due';
-    truth.unpaidSince = now;
-  },
-  'customer.subscription.deleted': (truth, now) => {
-    truth.subscription = 'canceled';
-    truth.paidUntil = now;
-  },
-  'charge.refunded': (truth) => {
-    truth.money = { ...truth.money, refund: 'full' };
-  },
-  'refund.failed': (truth) => {
-    truth.money = { ...truth.money, refund: 'none' };
-  },
-  'charge.dispute.created': (truth) => {
-    truth.money = { ...truth.money, dispute: 'open' };
-  },
-  'charge.dispute.closed': (truth) => {
-    if (truth.money.dispute === 'open') truth.money = { ...truth.money, dispute: 'won' };
-  },
-};
-
-function permutations<T>(items: readonly T[]): T[][] {
-  if (items.length < 2) return [[...items]];
-  return items.flatMap((item, index) =>
-    permutations(items.filter((_, other) => other !== index)).map((rest) => [item, ...rest]),
-  );
-}
 
 describe('on SQLite', () => {
   let source: StoreSource;
@@ -311,17 +270,6 @@ describe('on PostgreSQL, with three replicas', () => {
     if (desk === undefined) throw new Error('no desk');
     return desk;
   };
-  /** Stripe sends again what was answered 503; so does this. */
-  const insist = async <T>(work: () => Promise<T>): Promise<T> => {
-    for (let left = 20; ; left -= 1) {
-      try {
-        return await work();
-      } catch (error) {
-        if (left === 0) throw error;
-      }
-    }
-  };
-
   test('five events, each sent fifty times at once, have one effect each', async () => {
     const { issuer, store } = deskAt(0);
     const { holderId } = await issuer.issue({ tier: 'Free' });

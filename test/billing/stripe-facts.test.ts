@@ -90,6 +90,10 @@ const subscription = (changed: Json = {}): Json => ({
   status: 'active',
   livemode: false,
   start_date: 50,
+  metadata: {},
+  cancel_at: null,
+  cancel_at_period_end: false,
+  ended_at: null,
   items: list({
     quantity: 1,
     price: { id: 'price_lite' },
@@ -365,10 +369,37 @@ describe('a subscription', () => {
     ['open', { status: 'open', created: 90 }, 100_000, 90_000],
     ['uncollectible', { status: 'uncollectible', created: 90 }, 100_000, 90_000],
     ['void', { status: 'void', created: 90 }, 100_000, null],
+    ['a draft, of a period that has just begun', { status: 'draft', created: 90 }, 100_000, null],
     ['not expanded', 'in_1', 200_000, null],
     ['missing', null, 200_000, null],
   ])('with the last invoice %s: the paid period', async (_, latest_invoice, paidUntil, unpaidSince) => {
     expect(await facts({ latest_invoice })).toMatchObject({ paidUntil, unpaidSince });
+  });
+
+  test.each<[string, Json, number | null]>([
+    ['nothing', {}, null],
+    ['the end of its period', { cancel_at_period_end: true }, 200_000],
+    ['a time', { cancel_at: 150 }, 150_000],
+    ['both', { cancel_at: 200, cancel_at_period_end: true }, 200_000],
+  ])('cancelled at %s ends then', async (_, changed, endsAt) => {
+    expect(await facts(changed)).toMatchObject({ endsAt });
+  });
+
+  test('with an open invoice is charged again when Stripe says so', async () => {
+    const invoice = { status: 'open', created: 90, next_payment_attempt: 300 };
+    expect(await facts({ latest_invoice: invoice })).toMatchObject({ retryAt: 300_000 });
+    expect(await facts({ latest_invoice: { ...invoice, next_payment_attempt: null } })).toMatchObject({
+      retryAt: null,
+    });
+    expect(await facts({ latest_invoice: { ...invoice, status: 'paid' } })).toMatchObject({ retryAt: null });
+  });
+
+  test('that support ended is paid until then, and another one until the end of its period', async () => {
+    const ended = { status: 'canceled', ended_at: 120 };
+    expect(await facts(ended)).toMatchObject({ paidUntil: 200_000 });
+    expect(await facts({ ...ended, metadata: { ended: 'now' } })).toMatchObject({ paidUntil: 120_000 });
+    // Marked, and not ended yet.
+    expect(await facts({ metadata: { ended: 'now' } })).toMatchObject({ paidUntil: 200_000 });
   });
 
   test.each<[string, Json, string | null]>([
@@ -460,6 +491,61 @@ describe('opening, showing and ending', () => {
       'DELETE /v1/subscriptions/sub_1?prorate=false&invoice_now=false',
       'POST /v1/checkout/sessions/cs_1/expire',
     ]);
+  });
+
+  test('the portal is for the customer of a subscription, and leads back to the account', async () => {
+    const own = { ...ORDER, subscription: 'sub_1', customer: 'cus_1' };
+    expect(await provider.portal({ ...own, customer: null }, 'http://root')).toBeUndefined();
+    expect(await provider.portal({ ...own, subscription: null }, 'http://root')).toBeUndefined();
+    expect(stripe.requests).toEqual([]);
+    stripe.answers.set('POST /v1/billing_portal/sessions', { url: 'https://portal' });
+    expect(await provider.portal(own, 'http://root')).toBe('https://portal');
+    expect(Object.fromEntries(stripe.bodies.at(-1) ?? [])).toEqual({
+      customer: 'cus_1',
+      return_url: 'http://root/account?from=portal',
+    });
+  });
+
+  test.each<[string, Json, 'period_end' | 'never', Json | undefined]>([
+    ['runs', {}, 'period_end', { cancel_at_period_end: 'true' }],
+    ['runs', {}, 'never', undefined],
+    ['is ending', { cancel_at_period_end: true }, 'period_end', undefined],
+    ['is ending', { cancel_at_period_end: true, cancel_at: 200 }, 'never', { cancel_at_period_end: 'false' }],
+    ['ends at a time', { cancel_at: 200 }, 'never', { cancel_at: '' }],
+    ['ends at a time', { cancel_at: 200 }, 'period_end', undefined],
+    ['is over', { status: 'canceled' }, 'period_end', undefined],
+    ['is over', { status: 'canceled', cancel_at_period_end: true }, 'never', undefined],
+  ])('a subscription that %s (%j) and is cancelled at %s: %j is sent', async (_, changed, when, sent) => {
+    stripe.answers.set('GET /v1/subscriptions/sub_1', subscription(changed));
+    stripe.answers.set('POST /v1/subscriptions/sub_1', subscription(changed));
+    await provider.cancel({ ...ORDER, subscription: 'sub_1' }, when);
+    const bodies = stripe.bodies.filter((_body, index) => stripe.requests[index]?.startsWith('POST'));
+    expect(bodies.map((body) => Object.fromEntries(body))).toEqual(sent === undefined ? [] : [sent]);
+  });
+
+  test('a refund takes the last payment that went through, once, and ends the subscription', async () => {
+    const writes = () => stripe.requests.filter((line) => !line.startsWith('GET'));
+    const own = { ...ORDER, subscription: 'sub_1' };
+    stripe.answers.set(SESSION, session({ subscription: subscription() }));
+    stripe.answers.set('GET /v1/subscriptions/sub_1', subscription());
+    stripe.answers.set('POST /v1/subscriptions/sub_1', subscription());
+    stripe.answers.set('DELETE /v1/subscriptions/sub_1', subscription({ status: 'canceled' }));
+    stripe.answers.set('POST /v1/refunds', { id: 're_1' });
+    const failed = charge('ch_failed', 300, { paid: false, status: 'failed' });
+    stripe.answers.set('GET /v1/charges', list(charge('ch_old', 100), failed, charge('ch_last', 200)));
+    await provider.refund(own);
+    expect(writes()).toEqual([
+      'POST /v1/refunds',
+      'POST /v1/subscriptions/sub_1',
+      'DELETE /v1/subscriptions/sub_1?prorate=false&invoice_now=false',
+    ]);
+    const [refund, mark] = stripe.bodies.filter((_, index) => stripe.requests[index]?.startsWith('POST'));
+    expect(refund?.get('charge')).toBe('ch_last');
+    expect(mark?.get('metadata[ended]')).toBe('now');
+    stripe.answers.set('GET /v1/charges', list(charge('ch_last', 200, { refunded: true })));
+    stripe.requests.length = 0;
+    await provider.refund({ ...own, subscription: null });
+    expect(writes()).toEqual([]);
   });
 
   test.each([

@@ -28,6 +28,8 @@ interface Charge {
   refunded: boolean;
   disputed: boolean;
   dispute: string | undefined;
+  /** Whether it went through. */
+  readonly paid: boolean;
   warning: boolean | undefined;
   readonly metadata: Json;
   readonly subscription: string | null;
@@ -40,9 +42,12 @@ interface Subscription {
   livemode: boolean;
   start: number;
   end: number;
-  invoice: { status: string; created: number };
+  invoice: { status: string; created: number; next_payment_attempt?: number | null };
   readonly metadata: Json;
   readonly customer: string;
+  cancel_at: number | null;
+  cancel_at_period_end: boolean;
+  ended_at: number | null;
 }
 
 export interface Session {
@@ -81,6 +86,8 @@ export class StripeStandIn implements AsyncDisposable {
   pages: string | undefined;
   /** Called before a request is answered; a test can hold it up. */
   before: ((line: string) => Promise<void> | void) | undefined;
+  /** Where the last portal leads back to. */
+  returnUrl = '';
   #url = '';
   #count = 0;
   /** Seconds since 1970. */
@@ -163,12 +170,30 @@ export class StripeStandIn implements AsyncDisposable {
     subscription.start = this.now() - ago;
     subscription.end = subscription.start + 30 * DAY;
     subscription.status = 'past_due';
-    subscription.invoice = { status: 'open', created: this.now() - ago };
+    const created = this.now() - ago;
+    subscription.invoice = { status: 'open', created, next_payment_attempt: created + 3 * DAY };
+    // A charge that failed, newer than the one that was paid.
+    this.#addCharge(subscription.customer, this.#id('pi'), {}, subscription.id, 900, false);
     return this.event('invoice.payment_failed', invoiceJson(subscription));
+  }
+
+  /** What the holder does in the portal. @param isFlexible the time itself is set, as newer accounts do */
+  cancelAtEnd(subscription: Subscription, isFlexible = false): Json {
+    if (isFlexible) subscription.cancel_at = subscription.end;
+    else subscription.cancel_at_period_end = true;
+    return this.event('customer.subscription.updated', subscriptionJson(subscription));
+  }
+
+  undoCancellation(subscription: Subscription): Json {
+    subscription.cancel_at = null;
+    subscription.cancel_at_period_end = false;
+    return this.event('customer.subscription.updated', subscriptionJson(subscription));
   }
 
   cancel(subscription: Subscription): Json {
     subscription.status = 'canceled';
+    subscription.ended_at = this.now();
+    subscription.cancel_at_period_end = false;
     return this.event('customer.subscription.deleted', subscriptionJson(subscription));
   }
 
@@ -210,8 +235,9 @@ export class StripeStandIn implements AsyncDisposable {
     return this.event('radar.early_fraud_warning.created', object);
   }
 
+  /** The last charge that was paid. */
   chargeOf(session: Session): Charge {
-    const charge = this.charges.filter(({ customer }) => customer === session.customer).at(-1);
+    const charge = this.charges.filter(({ customer, paid }) => paid && customer === session.customer).at(-1);
     if (charge === undefined) throw new Error('nothing was charged');
     return charge;
   }
@@ -247,8 +273,11 @@ export class StripeStandIn implements AsyncDisposable {
         start: this.now(),
         end: this.now() + 30 * DAY,
         invoice: { status: 'paid', created: this.now() },
-        metadata: session.metadata,
+        metadata: { ...session.metadata },
         customer: session.customer,
+        cancel_at: null,
+        cancel_at_period_end: false,
+        ended_at: null,
       };
       session.subscription = subscription;
       this.subscriptions.set(subscription.id, subscription);
@@ -265,6 +294,7 @@ export class StripeStandIn implements AsyncDisposable {
     metadata: Json,
     subscription: string | null,
     amount: number,
+    paid = true,
   ): void {
     this.charges.push({
       id: this.#id('ch'),
@@ -276,6 +306,7 @@ export class StripeStandIn implements AsyncDisposable {
       refunded: false,
       disputed: false,
       dispute: undefined,
+      paid,
       warning: undefined,
       metadata,
       subscription,
@@ -363,6 +394,28 @@ export class StripeStandIn implements AsyncDisposable {
       if (line.startsWith('DELETE')) this.cancel(subscription);
       return subscriptionJson(subscription);
     }
+    if (line.startsWith('POST /v1/subscriptions/')) {
+      const subscription = this.subscriptions.get(id);
+      return subscription && this.#update(subscription, body);
+    }
+    if (line === 'POST /v1/billing_portal/sessions') {
+      const customer = body.get('customer');
+      const isKnown = [...this.sessions.values()].some((each) => each.customer === customer);
+      if (!isKnown) return undefined;
+      this.returnUrl = body.get('return_url') ?? '';
+      return {
+        id: this.#id('bps'),
+        object: 'billing_portal.session',
+        url: `${this.#url}/portal/${customer}`,
+      };
+    }
+    if (line === 'POST /v1/refunds') {
+      const charge = this.charges.find((each) => each.id === body.get('charge'));
+      if (charge === undefined || charge.refunded) return undefined;
+      charge.amount_refunded = charge.amount;
+      charge.refunded = true;
+      return { id: this.#id('re'), object: 'refund', charge: charge.id, status: 'succeeded' };
+    }
     if (line === 'GET /v1/charges') {
       const [customer, intent] = [query.get('customer'), query.get('payment_intent')];
       const mine = this.charges.filter((each) =>
@@ -392,6 +445,19 @@ export class StripeStandIn implements AsyncDisposable {
       return list(subscription === undefined ? [] : [{ invoice: invoiceJson(subscription) }]);
     }
     return undefined;
+  }
+
+  #update(subscription: Subscription, body: URLSearchParams): Json {
+    const atEnd = body.get('cancel_at_period_end');
+    if (atEnd !== null && body.has('cancel_at')) throw new Error('Stripe takes one of both');
+    if (subscription.status === 'canceled' && atEnd !== null) throw new Error('it is canceled');
+    if (atEnd !== null) subscription.cancel_at_period_end = atEnd === 'true';
+    if (body.get('cancel_at') === '') subscription.cancel_at = null;
+    for (const [name, value] of body) {
+      const member = /^metadata\[(.+)\]$/.exec(name)?.[1];
+      if (member !== undefined) subscription.metadata[member] = value;
+    }
+    return subscriptionJson(subscription);
   }
 
   #create(body: URLSearchParams, request: IncomingMessage): Json | 'mismatch' {
@@ -453,6 +519,7 @@ function sessionJson(session: Session): Json {
 
 function subscriptionJson(subscription: Subscription): Json {
   const { id, status, livemode, start, end, price, metadata, customer, invoice } = subscription;
+  const { cancel_at, cancel_at_period_end, ended_at } = subscription;
   const item = {
     id: 'si',
     quantity: 1,
@@ -468,6 +535,9 @@ function subscriptionJson(subscription: Subscription): Json {
     metadata,
     customer,
     start_date: start,
+    cancel_at,
+    cancel_at_period_end,
+    ended_at,
     items: list([item]),
     latest_invoice: { id: 'in', object: 'invoice', ...invoice },
   };
@@ -484,7 +554,7 @@ function invoiceJson({ id, metadata, invoice }: Subscription): Json {
 
 function chargeJson(charge: Charge): Json {
   const { dispute: _dispute, warning: _warning, subscription: _subscription, ...fields } = charge;
-  return { ...fields, object: 'charge', paid: true, status: 'succeeded' };
+  return { ...fields, object: 'charge', status: charge.paid ? 'succeeded' : 'failed' };
 }
 
 export interface Delivery {

@@ -7,6 +7,7 @@ import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { type Report, reportOfBuyer, sampleReport, TEST_SHOP } from './sample.ts';
+import { tourPortal } from './tour.ts';
 import { Visit } from './visit.ts';
 
 const CHAT = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Hello' }] };
@@ -175,7 +176,9 @@ test('another tier for a key: ordered from the account, the same key has it, and
   await page.getByRole('link', { name: 'Your key’s page' }).click();
   await visit.enter(key);
   expect([await text(page, '#tier'), await text(page, '#prefix')]).toEqual(['Lite', key.slice(0, 8)]);
-  expect(await text(page, '#renewal')).toMatch(/^Lite is paid until [A-Z][a-z]+ \d+, \d{4}\.$/);
+  expect(await text(page, '#renewal')).toMatch(
+    /^Lite renews on [A-Z][a-z]+ \d+, \d{4} for \$9 USD a month\.$/,
+  );
   expect(await text(page, '#totals dd:first-of-type >> nth=0')).toBe('1');
   expect(await page.locator('.offer:visible h4').allTextContents()).toEqual(['Pro']);
   expect((await gateway.chat(CHAT, { key })).status).toBe(200);
@@ -217,6 +220,45 @@ test('a holder who is suspended reads why, and pays again for the same key', asy
   expect(visit.faults).toEqual([]);
 });
 
+test('a holder cancels in the portal, returns, and undoes it', async () => {
+  await using visit = await Visit.begin(browser, gateway.url, { width: 390 });
+  const { page } = visit;
+  const key = await gateway.issueKey('Free');
+  await tourPortal(visit, async () => undefined, key);
+  expect(await text(page, '.notice:visible')).toMatch(
+    /^Lite was cancelled and ends on [A-Z][a-z]+ \d+, \d{4}\. .*manage your subscription before that day\.$/,
+  );
+  expect(await page.locator('#subscription').isVisible()).toBe(true);
+  await page.getByRole('button', { name: 'Manage subscription' }).click();
+  await page.getByRole('button', { name: 'Do not cancel' }).click();
+  await until(async () => !(await text(page, 'main')).includes('Ends on') || undefined, 'the undoing');
+  await page.getByRole('link', { name: 'Return to your key’s page' }).click();
+  // The whole header is taken, as people paste it.
+  await page.getByLabel('API key').fill(`Authorization: Bearer ${key} `);
+  await page.getByRole('button', { name: 'Show usage' }).click();
+  await page.getByText(/^Lite renews on .* for \$9 USD a month\.$/).waitFor();
+  expect(await page.locator('.notice:visible').count()).toBe(0);
+  // In the tab's memory and nowhere else, also after the way there and back.
+  expectUnseen(visit, key);
+  expect(visit.faults).toEqual([]);
+});
+
+test('prices and dates follow the conventions of the reader', async () => {
+  await using visit = await Visit.begin(browser, gateway.url, { locale: 'de-DE' });
+  const { page } = visit;
+  await page.goto('/pricing');
+  expect(await page.locator('.price').allTextContents()).toEqual([
+    'At no cost',
+    '9\u00a0$ USD a month',
+    '49\u00a0$ USD a month',
+  ]);
+  expect(await text(page, '.limits >> nth=0')).toContain('40.000 tokens');
+  await visit.report((prefix) => reportOfBuyer(prefix, 'good', {}));
+  await visit.enter(await gateway.issueKey('Lite'));
+  expect(await text(page, '#renewal')).toBe('Lite renews on 14 October 2026 for 9\u00a0$ USD a month.');
+  expect(visit.faults).toEqual([]);
+});
+
 test('each way in which a holder may stand has its words and its offers', async () => {
   await using visit = await Visit.begin(browser, gateway.url);
   const { page } = visit;
@@ -224,11 +266,18 @@ test('each way in which a holder may stand has its words and its offers', async 
   await visit.report((prefix) => ({ ...report, prefix }));
   await visit.enter(await gateway.issueKey('Free'));
   const told: unknown[] = [];
+  const days = (count: number) => new Date(Date.now() + count * 86_400_000).toISOString();
   const cases = [
     ['good', 'Free', undefined],
     ['good', 'Lite', { standing: 'active', paid_until: null }],
     ['good', 'Lite', { standing: 'active' }],
     ['good', 'Lite', { standing: 'active', cancelled: true }],
+    ['good', 'Lite', { standing: 'active', interval: 'once', paid_until: null }],
+    ['good', 'Lite', { standing: 'active', interval: 'year', paid_until: days(29) }],
+    ['good', 'Lite', { standing: 'active', interval: 'year', paid_until: days(31) }],
+    ['good', 'Lite', { standing: 'active', interval: 'year', paid_until: days(9), cancelled: true }],
+    ['good', 'Lite', { standing: 'active', paid_by: 'invoice', portal: false }],
+    ['good', 'Lite', { standing: 'past_due', paid_by: 'invoice', portal: false }],
     ['good', 'Lite', { standing: 'past_due' }],
     ['good', 'Free', { standing: 'held' }],
     ['good', 'Free', { standing: 'lapsed' }],
@@ -270,6 +319,12 @@ test('each way in which a holder may stand has its words and its offers', async 
     [['Pro'], false, false, false],
     [['Pro'], true, true, false],
     ['ending', ['Pro'], false, true, false],
+    [['Pro'], true, false, false],
+    ['renewing', ['Pro'], false, true, false],
+    [['Pro'], true, true, false],
+    ['ending', ['Pro'], false, true, false],
+    [['Pro'], true, true, false],
+    ['invoice-due', ['Pro'], false, true, false],
     ['past-due', ['Pro'], false, true, false],
     ['held', both, false, false, false],
     ['lapsed', both, false, false, false],

@@ -8,7 +8,7 @@ import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { sampleReport, TEST_SHOP } from './sample.ts';
-import { tourAccount, tourFree, tourOrder, tourUpgrade } from './tour.ts';
+import { tourAccount, tourFree, tourOrder, tourPortal, tourUpgrade } from './tour.ts';
 import { THEMES, Visit, WIDTHS } from './visit.ts';
 
 const PICTURES = process.env['PICTURES'] ?? '';
@@ -77,6 +77,11 @@ describe.each(VIEWS)('$theme, $width wide', (view) => {
   test('the account, with each standing of its holder, and a new key', async () => {
     await using visit = await Visit.begin(browser, gateway.url, view);
     await tourAccount(visit, gateway, (name) => inspect(visit, name));
+  });
+
+  test('the portal of a subscription, and back', async () => {
+    await using visit = await Visit.begin(browser, gateway.url, view);
+    await tourPortal(visit, (name) => inspect(visit, name), await gateway.issueKey('Free'));
   });
 
   test('another tier for a key', async () => {

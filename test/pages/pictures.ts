@@ -6,11 +6,22 @@ import { fileURLToPath } from 'node:url';
 import { launchBrowser, type Page } from '../helpers/browser.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { TEST_SHOP } from './sample.ts';
-import { type Look, tourAccount, tourFree, tourOrder, tourUpgrade } from './tour.ts';
+import { type Look, tourAccount, tourFree, tourOrder, tourPortal, tourUpgrade } from './tour.ts';
 import { THEMES, Visit, WIDTHS } from './visit.ts';
 
 /** In the documentation: light and wide, … */
-const SHOWN = ['pricing', 'key', 'test-payment', 'complete-paid', 'cancelled', 'account'];
+const SHOWN = [
+  'pricing',
+  'key',
+  'test-payment',
+  'complete-paid',
+  'cancelled',
+  'account',
+  'subscription',
+  'portal',
+  'portal-cancelled',
+  'subscription-cancelled',
+];
 /** … and dark on a phone, by a name of its own. */
 const SHOWN_ON_PHONE = ['pricing'];
 const EXAMPLE = '0123456789abcdef'.repeat(2);
@@ -73,6 +84,7 @@ try {
       await tourAccount(visit, gateway, look);
       await visit.page.unroute('**/admin/usage*');
       await tourUpgrade(visit, gateway, look);
+      await tourPortal(visit, look, await gateway.issueKey('Free'));
       const faults = visit.faults.filter((fault) => !/responded with a status of [45]/.test(fault));
       if (faults.length > 0) throw new Error(faults.join('\n'));
     }

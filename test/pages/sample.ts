@@ -64,8 +64,16 @@ export interface Report {
     readonly order: string;
     readonly tier: string;
     readonly standing: string;
+    readonly amount: number;
+    readonly currency: string;
+    readonly interval: string;
+    readonly paid_by: string;
     readonly cancelled: boolean;
     readonly paid_until: string | null;
+    readonly ends_at: string | null;
+    readonly retry_at: string | null;
+    readonly resumable: boolean;
+    readonly portal: boolean;
   };
   readonly from: string;
   readonly to: string;
@@ -152,8 +160,16 @@ export function reportOfBuyer(
       order: 'ord_00000000-0000-4000-8000-000000000000',
       tier: 'Lite',
       standing: 'active',
+      amount: 900,
+      currency: 'usd',
+      interval: 'month',
+      paid_by: 'card',
       cancelled: false,
       paid_until: '2026-10-14T00:00:00.000Z',
+      ends_at: null,
+      retry_at: null,
+      resumable: false,
+      portal: true,
       ...plan,
     },
   };

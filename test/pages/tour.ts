@@ -91,8 +91,9 @@ export async function tourAccount(visit: Visit, gateway: Gateway, look: Look): P
   await look('complaint');
   await visit.enter(await gateway.issueKey('Lite'));
   await look('account');
-  reportOf = (prefix) => reportOfBuyer(prefix, 'good', { standing: 'past_due' });
-  await again('The last payment for Lite failed.');
+  reportOf = (prefix) =>
+    reportOfBuyer(prefix, 'good', { standing: 'past_due', retry_at: '2026-10-17T09:00:00.000Z' });
+  await again('It is tried again on October 17, 2026.');
   await look('account-past-due');
   reportOf = (prefix) => reportOfBuyer(prefix, 'suspended', { standing: 'lapsed' });
   await again('Suspended: Lite is no longer paid.');
@@ -100,7 +101,22 @@ export async function tourAccount(visit: Visit, gateway: Gateway, look: Look): P
   reportOf = (prefix) => ({ ...sampleReport(prefix, []), standing: 'suspended' });
   await again('Suspended by the operator.');
   await look('account-stopped');
-  reportOf = (prefix) => reportOfBuyer(prefix, 'good', { cancelled: true });
+  const soon = new Date(Date.now() + 12 * 86_400_000).toISOString();
+  reportOf = (prefix) => reportOfBuyer(prefix, 'good', { amount: 9900, interval: 'year', paid_until: soon });
+  await again('for another year');
+  await look('account-renewing');
+  reportOf = (prefix) =>
+    reportOfBuyer(prefix, 'good', { standing: 'past_due', paid_by: 'invoice', portal: false });
+  await again('the next invoice, $9 USD, is not paid');
+  await look('account-invoice');
+  reportOf = (prefix) => ({
+    ...reportOfBuyer(prefix, 'good', {}),
+    limits: sampleReport('', []).limits.slice(0, 1),
+  });
+  await again('Lite renews on October 14, 2026 for $9 USD a month.');
+  await look('account-paid');
+  reportOf = (prefix) =>
+    reportOfBuyer(prefix, 'good', { cancelled: true, ends_at: '2026-10-14T00:00:00.000Z', resumable: true });
   await again('Lite was cancelled and ends on October 14, 2026.');
   await page.getByText('Show the table').click();
   await look('account-ending');
@@ -122,6 +138,30 @@ export async function tourUpgrade(visit: Visit, gateway: Gateway, look: Look): P
   await visit.press('Pay', 'Your order is complete');
   await look('complete-upgraded');
   return key;
+}
+
+/** A holder with a subscription, through its portal and back. The key is on the account page. */
+export async function tourPortal(visit: Visit, look: Look, key: string): Promise<void> {
+  const { page } = visit;
+  await visit.enter(key);
+  await page.getByRole('button', { name: 'Choose Lite' }).click();
+  await visit.title('Test payment');
+  await visit.press('Pay', 'Your order is complete');
+  await visit.enter(key);
+  await look('subscription');
+  await page.getByRole('button', { name: 'Manage subscription' }).click();
+  await visit.title('Test portal');
+  await look('portal');
+  await page.getByRole('button', { name: 'Cancel at the end of the period' }).click();
+  await page.getByText('cancelled, and ends with its period').waitFor();
+  await look('portal-cancelled');
+  await page.getByRole('link', { name: 'Return to your key’s page' }).click();
+  await page.getByText('You are back from the payment provider.').waitFor();
+  await look('returned');
+  await page.getByLabel('API key').fill(key);
+  await page.getByRole('button', { name: 'Show usage' }).click();
+  await page.getByText('Lite was cancelled').waitFor();
+  await look('subscription-cancelled');
 }
 
 /** Something that only happens at a provider, or by an operator. @param address of the page of the order */

@@ -14,6 +14,8 @@ export interface VisitOptions {
   /** Default true. */
   readonly scripts?: boolean;
   readonly mayCopy?: boolean;
+  /** Language and region of the reader. */
+  readonly locale?: string;
 }
 
 let visits = 0;
@@ -44,11 +46,12 @@ export class Visit implements AsyncDisposable {
 
   /** @param origin of the gateway */
   static async begin(browser: Browser, origin: string, options: VisitOptions = {}): Promise<Visit> {
-    const { theme = 'light', width = 1280, scripts = true, mayCopy = false } = options;
+    const { theme = 'light', width = 1280, scripts = true, mayCopy = false, locale = 'en-US' } = options;
     visits += 1;
     const context = await browser.newContext({
       baseURL: origin,
       colorScheme: theme,
+      locale,
       viewport: { width, height: 900 },
       javaScriptEnabled: scripts,
       // Each visitor has an address of its own, for a gateway that believes it: orders of one address are limited. They are loopback

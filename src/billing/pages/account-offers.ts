@@ -2,18 +2,40 @@
 // of them are in the page, hidden; browser/standing.js shows those that apply.
 import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
 import { newNonce } from '../claim-cookie.ts';
-import { contactLink, type Html, html, NOTHING } from './page-frame.ts';
+import { contactLink, type Html, html, NOTHING, taxLine } from './page-frame.ts';
 import { isOrderable, limitLines, priceLine } from './pricing-page.ts';
 import { contactHref } from './theme.ts';
 
 const DAY = 86_400_000;
 const HOUR = 3_600_000;
 
-/** Placeholders that the script fills: tier, id and end of the deciding order, and the tier of the key. */
+/** Placeholders that the script fills: tier, id, price and dates of the deciding order, and the tier of the key. */
 const TIER = html`<span data-says="tier"></span>`;
 const ORDER = html`<code translate="no" data-says="order"></code>`;
 const UNTIL = html`<span data-says="until"></span>`;
+const ENDS = html`<span data-says="ends"></span>`;
+const RETRY = html`<span data-says="retry"></span>`;
+const AMOUNT = html`<span data-says="amount"></span>`;
+/** A link for holders with a customer portal. */
+const MANAGE = html`<a href="#subscription-title">manage your subscription</a>`;
+
+/** A part of a notice that only applies when the script says so. */
+const when = (fact: string, text: Html): Html => html`<span data-when="${fact}" hidden>${text}</span>`;
 const NOW = html`<span data-says="now"></span>`;
+
+const OPEN_INVOICE = when('unpaid', html`If an invoice is open, you can pay it instead: ${MANAGE}.`);
+
+/** Where the holder cancels, changes the card and sees invoices. */
+export function subscriptionPanel({ branding, billing }: DynamicConfig): Html {
+  if (billing === undefined) return NOTHING;
+  const contact = contactLink(branding, 'My subscription');
+  const ask = contact === undefined ? html`Ask the operator of this gateway` : html`Write to ${contact}`;
+  return html`<section class="card panel panel-alone" id="subscription" aria-labelledby="subscription-title" hidden><h3 id="subscription-title" tabindex="-1">Your subscription</h3>
+<p data-when="portal" hidden>At the payment provider you can cancel at the end of the paid period or undo that, change your card, your billing address and tax number, and see your invoices.</p>
+<button type="button" class="quiet small" id="manage" data-when="portal" hidden>Manage subscription</button>
+<p data-when="invoice" hidden>It is paid by invoice. ${ask} to cancel it, or about an invoice, and name the order ${ORDER}.</p></section>
+`;
+}
 
 /** One notice for each billing status that needs the holder's attention. */
 export function billingNotices(config: DynamicConfig): Html {
@@ -35,7 +57,7 @@ export function billingNotices(config: DynamicConfig): Html {
     [
       'unpaid',
       'bad',
-      html`<strong>Suspended: ${TIER} is no longer paid.</strong> Requests with your key are rejected. ${again} ${support}`,
+      html`<strong>Suspended: ${TIER} is no longer paid.</strong> Requests with your key are rejected. ${again} ${OPEN_INVOICE} ${support}`,
     ],
     [
       'disputed',
@@ -45,7 +67,12 @@ export function billingNotices(config: DynamicConfig): Html {
     [
       'past-due',
       'bad',
-      html`<strong>The last payment for ${TIER} failed.</strong> Nothing changes yet: you keep your tier${grace} after the failure. Pay the open invoice, or enter another card, with the link in the mail about it. If you have no such mail, ${ask} and name the order ${ORDER}.`,
+      html`<strong>The last payment for ${TIER}, ${AMOUNT}, failed.</strong> ${when('retry', html`It is tried again on ${RETRY}.`)} Nothing changes yet: you keep your tier${grace} after the failure. ${when('portal', html`To pay the open invoice or to enter another card, ${MANAGE}.`)} If that does not help, ${ask} and name the order ${ORDER}.`,
+    ],
+    [
+      'invoice-due',
+      'bad',
+      html`<strong>${TIER} was paid until ${UNTIL}, and the next invoice, ${AMOUNT}, is not paid.</strong> You keep your tier${grace} after that day. If you have no invoice, or have paid it, ${ask} and name the order ${ORDER}.`,
     ],
     [
       'held',
@@ -55,12 +82,17 @@ export function billingNotices(config: DynamicConfig): Html {
     [
       'lapsed',
       '',
-      html`<strong>${TIER} is no longer paid.</strong> Your key has the tier ${NOW}. ${again} ${support}`,
+      html`<strong>${TIER} is no longer paid.</strong> Your key has the tier ${NOW}. ${again} ${OPEN_INVOICE} ${support}`,
     ],
     [
       'ending',
       '',
-      html`<strong>${TIER} was cancelled</strong> and ends on ${UNTIL}. Until then nothing changes, and nothing more is charged.`,
+      html`<strong>${TIER} was cancelled</strong> and ends on ${ENDS}. Until then nothing changes, and nothing more is charged. ${when('resumable', html`To keep it, ${MANAGE} before that day.`)}`,
+    ],
+    [
+      'renewing',
+      '',
+      html`<strong>${TIER} renews on ${UNTIL} for another year</strong>, and ${AMOUNT} is charged. If you do not want that, ${MANAGE} and cancel before that day.`,
     ],
   ];
   return html`${notices.map(
@@ -74,7 +106,7 @@ export function billingNotices(config: DynamicConfig): Html {
  * The tiers that cost something. The script shows those above the holder's tier.
  * @returns `NOTHING` when no such tier can be ordered or asked for
  */
-export function tierOffers(config: DynamicConfig): Html {
+export function tierOffers(config: DynamicConfig, locale: string): Html {
   const offers = TIERS.flatMap((tier, index) => {
     const terms = config.tiers[tier];
     if (terms === undefined || tier === 'Free') return [];
@@ -84,8 +116,8 @@ export function tierOffers(config: DynamicConfig): Html {
     const above = TIERS.slice(0, index).join(' ');
     return [
       html`<li class="offer" data-above="${above}" hidden><div><h4>${tier}</h4>
-${priceLine(tier, terms)}
-<ul class="limits" aria-label="Limits of ${tier}">${limitLines(terms)}</ul></div>
+${priceLine(tier, terms, locale)}
+<ul class="limits" aria-label="Limits of ${tier}">${limitLines(terms, locale)}</ul></div>
 ${way}</li>
 `,
     ];
@@ -95,7 +127,7 @@ ${way}</li>
 <h3 id="offers-title" tabindex="-1">Choose another tier</h3>
 <p>Your key and your usage stay the same. <span id="replaces" hidden>Your current tier is cancelled when the new one is paid; the rest of its period is not refunded.</span> <a href="pricing">Compare the tiers</a></p>
 <ul class="offers">
-${offers}</ul></section>`;
+${offers}</ul>${taxLine(config.branding)}</section>`;
 }
 
 /** The command that does the same without scripts. */

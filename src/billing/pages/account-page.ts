@@ -3,11 +3,12 @@
 import { eachLimit } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import { billingNotices, tierOffers, upgradeCommand } from './account-offers.ts';
-import { baseUrl } from './base-url.ts';
+import { baseUrl } from '../base-url.ts';
+import { billingNotices, subscriptionPanel, tierOffers, upgradeCommand } from './account-offers.ts';
 import { quoted } from './key-page.ts';
 import { answerPage, copyButton, type Html, html, NOTHING } from './page-frame.ts';
 import { ACCOUNT, COPY } from './page-scripts.ts';
+import { AMBIGUOUS, dateLocale, localeOf } from './price-text.ts';
 
 /** Texts for the script, by the limit's name in the report. */
 const LIMIT_NAMES = JSON.stringify(eachLimit(({ many }) => many.charAt(0).toUpperCase() + many.slice(1)));
@@ -16,7 +17,8 @@ const LIMIT_NAMES = JSON.stringify(eachLimit(({ many }) => many.charAt(0).toUppe
 export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
   const root = baseUrl(exchange, config).replace(/\/v1$/, '');
   const bearer = 'curl -H "Authorization: Bearer $OPENAI_API_KEY"';
-  const offers = tierOffers(config);
+  const locale = localeOf(exchange);
+  const offers = tierOffers(config, locale);
   const upgrade = upgradeCommand(quoted(`${root}/checkout`), config);
   answerPage(exchange, 200, {
     title: 'Your key',
@@ -30,10 +32,12 @@ export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
 <noscript><p class="notice">This page needs JavaScript. Without it, use these commands.</p>
 ${command('Usage of the key', `${bearer} ${quoted(`${root}/admin/usage?days=30`)}`)}
 ${command('Replace the key', `${bearer} -X POST ${quoted(`${root}/admin/keys/rotate`)}`)}
+${config.billing === undefined ? NOTHING : command('Manage the subscription: the answer has the URL of the customer portal', `${bearer} -X POST ${quoted(`${root}/checkout/portal`)}`)}
 ${upgrade === undefined ? NOTHING : command('Order another tier: the answer has the URL of the payment page', upgrade)}</noscript>
 <form id="enter" class="card enter" autocomplete="off" hidden>
 <label for="key-field">API key</label>
 <div class="row"><input class="key-field" id="key-field" type="text" autocomplete="off" autocapitalize="off" autocorrect="off" spellcheck="false" maxlength="200" required aria-describedby="problem key-hint"><button type="submit" id="show">Show usage</button></div>
+<p class="notice" id="returned" hidden>You are back from the payment provider. Enter your key again to see what has changed.</p>
 <p id="key-hint" class="soft">It stays in the memory of this tab: it is not stored, and it is forgotten when you reload or leave the page.</p>
 </form>
 <div id="problem" role="alert"></div>
@@ -44,7 +48,7 @@ ${upgrade === undefined ? NOTHING : command('Order another tier: the answer has 
 <pre class="key" id="fresh-key-text" role="group" aria-labelledby="fresh-key" tabindex="0" translate="no"></pre>
 <button type="button" class="quiet small" id="stored">I have stored it</button>
 </section>
-<section id="report" aria-labelledby="whose" hidden>
+<section id="report" aria-labelledby="whose" data-locale="${locale}" data-date-locale="${dateLocale(locale)}" data-ambiguous="${AMBIGUOUS.source}" hidden>
 <div class="title-row"><h2 id="whose" tabindex="-1">Key <code id="prefix" translate="no"></code> <span class="badge" id="tier"></span> <span class="badge bad" id="suspended" hidden>Suspended</span></h2>
 <div class="row">${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
 <p class="soft" id="renewal"></p>
@@ -57,7 +61,7 @@ ${billingNotices(config)}<dl class="totals card" id="totals"></dl>
 <section class="card panel panel-alone" aria-labelledby="table-title"><h3 id="table-title">Day by day</h3>
 <p class="soft" id="table-note"></p>
 <details id="table-fold"><summary>Show the table</summary><div class="scroll" role="group" aria-labelledby="table-title" tabindex="0" id="table"></div></details></section>
-${offers}
+${subscriptionPanel(config)}${offers}
 <section class="card panel panel-alone" aria-labelledby="rotate-title"><h3 id="rotate-title">Replace this key</h3>
 <p>You get a new key, and this one stops working at once. Limits and usage continue, because they belong to you and not to the key. Replace the key when others may have seen it.</p>
 <button type="button" class="quiet small" id="rotate">Replace this key…</button></section>

@@ -14,13 +14,13 @@ import { answerJson } from '../../http/exchange/response-writer.ts';
 import { type PageForm, readPageForm, requireSameOrigin } from '../../http/page-form.ts';
 import { singleFlight } from '../../single-flight.ts';
 import type { Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
+import { rootUrl } from '../base-url.ts';
 import { claimDigest, formNames, isNonce, newNonce, storeClaimSecret } from '../claim-cookie.ts';
 import { CLAIM_AGAIN_MS, type Claims } from '../key-claims.ts';
 import { freeTerms, paidTerms } from '../new-order.ts';
 import { isAbove, isLapsed, mismatchOf } from '../order-verdict.ts';
 import type { BillingParts, PaymentProvider } from '../payment-provider.ts';
 import { answerPaymentLink, withErrorPage } from './answer-page.ts';
-import { rootUrl } from './base-url.ts';
 import { answerKeyPage } from './key-page.ts';
 
 /** Maximum orders of one address: each is a row in the store and a session at the provider. */

@@ -16,6 +16,7 @@ import { withErrorPage } from './answer-page.ts';
 import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
 import { answerResult, contactLink, type Html, html, NOTHING } from './page-frame.ts';
+import { localeOf, priceText } from './price-text.ts';
 
 /** Minimum time between two calls to the provider for one order. */
 const CHECK_EVERY_MS = 2000;
@@ -61,8 +62,11 @@ export class CompletePage {
         answerJson(exchange, 200, { order: id, tier, state, standing }, { 'cache-control': 'no-store' });
         return;
       }
+      // An invoice takes days, and the page need not be open.
       const isWaiting =
-        order.state === 'pending' && this.#parts.now() - Date.parse(order.createdAt) < RELOADS_MS;
+        order.state === 'pending' &&
+        order.provider !== 'none' &&
+        this.#parts.now() - Date.parse(order.createdAt) < RELOADS_MS;
       const page = {
         title: titleOf(order),
         branding: config.branding,
@@ -70,7 +74,7 @@ export class CompletePage {
         hasForms: true,
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
         body: html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is the last known state of the order.</p>` : NOTHING}
-${this.#body(order, isOwn, config)}`,
+${this.#body(order, isOwn, config, localeOf(exchange))}`,
       } as const;
       answerResult(exchange, 200, page, html`Order <code translate="no">${order.id}</code>`);
     });
@@ -133,7 +137,7 @@ ${this.#body(order, isOwn, config)}`,
     }
   }
 
-  #body(order: Order, isOwn: boolean, { branding }: DynamicConfig): Html {
+  #body(order: Order, isOwn: boolean, { branding }: DynamicConfig, locale: string): Html {
     const contact = contactLink(branding, `Order ${order.id}`);
     const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
     const session = order.session ?? '';
@@ -141,6 +145,14 @@ ${this.#body(order, isOwn, config)}`,
       html`<form class="actions" method="post" action="claim"><input type="hidden" name="session_id" value="${session}"><button type="submit">${label}</button></form>`;
     switch (order.state) {
       case 'pending':
+        if (order.provider === 'none')
+          return html`<p class="lead" role="status">${order.tier} is paid by invoice, ${priceText(order, locale)}.</p>
+<p class="notice"><strong>Ask for the invoice now:</strong> ${ask}, name the order below, and say to whom it is made out. ${
+            order.holderId === null
+              ? 'When it is paid, the key waits on this page, in this browser, for 30 days from today.'
+              : 'When it is paid, your key has the tier.'
+          }</p>
+<p class="actions"><a class="button" href="complete?session_id=${session}">Look again</a></p>`;
         return html`<p class="lead" role="status">The payment is being confirmed. That takes a moment, with a bank transfer some days.</p>
 <p class="actions"><a class="button" href="complete?session_id=${session}">Look again</a></p>
 <p class="soft">This page can be closed and opened again in this browser: ${order.holderId === null ? 'the key waits here' : 'your key has the tier as soon as it is paid'}.</p>`;

@@ -2,7 +2,7 @@
 import type { IssuedKey } from '../../auth/key-issuer.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import { baseUrl } from './base-url.ts';
+import { baseUrl } from '../base-url.ts';
 import { answerPage, copyBox, html, NOTHING, type PageOptions } from './page-frame.ts';
 import { COPY, KEY } from './page-scripts.ts';
 import { modelsOf } from './pricing-page.ts';

@@ -98,7 +98,6 @@ export function answerPage(exchange: Exchange, status: number, parts: PageOption
   const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
   const name = brandName(branding);
   const theme = themeOf(branding?.color);
-  const contact = contactLink(branding, `Question about ${name}`);
   const page = html`<!doctype html>
 <html lang="en">
 <head>
@@ -116,12 +115,31 @@ export function answerPage(exchange: Exchange, status: number, parts: PageOption
 <main>
 ${body}
 </main>
-${contact === undefined ? NOTHING : html`<footer><p>Questions? ${contact}</p></footer>`}
+${footer(branding)}
 ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
 </body>
 </html>
 `;
   answer(exchange, status, { ...headersOf(parts, theme.hash), ...headers }, page.text);
+}
+
+/** The contact, and the operator's own pages. */
+function footer(branding: Branding | undefined): Html {
+  const contact = contactLink(branding, `Question about ${brandName(branding)}`);
+  const pages = (['terms', 'privacy', 'imprint'] as const).flatMap((name) => {
+    const url = branding?.[name];
+    return url === undefined ? [] : [html`<a href="${url}" rel="noreferrer">${FOOTER_NAMES[name]}</a> `];
+  });
+  if (contact === undefined && pages.length === 0) return NOTHING;
+  const question = contact === undefined ? NOTHING : html`<span>Questions? ${contact}</span> `;
+  return html`<footer><p>${question}${pages}</p></footer>`;
+}
+
+const FOOTER_NAMES = { terms: 'Terms', privacy: 'Privacy', imprint: 'Imprint' } as const;
+
+/** The operator's sentence about tax, below prices. */
+export function taxLine(branding: Branding | undefined): Html {
+  return branding?.tax === undefined ? NOTHING : html`<p class="soft">${branding.tax}</p>`;
 }
 
 function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }: PageOptions): Html {

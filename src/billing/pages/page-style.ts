@@ -38,7 +38,7 @@ nav a[aria-current] { color: var(--ink); text-decoration: underline; text-decora
 nav a:hover, .brand:hover { text-decoration: underline; }
 main { flex: 1; padding-top: clamp(1.5rem, 5vw, 3.25rem); padding-bottom: clamp(2.5rem, 6vw, 4.5rem); }
 footer { color: var(--soft); padding-bottom: 1.5rem; font-size: .92rem; }
-footer p { margin: 0; border-top: 1px solid var(--line); padding-top: 1rem; max-width: none; overflow-wrap: anywhere; }
+footer p { margin: 0; border-top: 1px solid var(--line); padding-top: 1rem; max-width: none; overflow-wrap: anywhere; display: flex; flex-wrap: wrap; gap: .25rem 1.4rem; }
 h1 { font-size: clamp(1.75rem, 5vw, 2.4rem); line-height: 1.12; letter-spacing: -.022em; margin: 0 0 .6rem; text-wrap: balance; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; line-height: 1.3; margin: 2rem 0 .6rem; }
 h3 { font-size: 1rem; line-height: 1.3; margin: 0 0 .5rem; }

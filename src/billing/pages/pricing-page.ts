@@ -2,11 +2,11 @@
 import { limitTexts } from '../../config/limit-table.ts';
 import { type DynamicConfig, TIERS, type Tier, type TierConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
+import { baseUrl } from '../base-url.ts';
 import { newNonce } from '../claim-cookie.ts';
 import type { PaymentProvider } from '../payment-provider.ts';
-import { baseUrl } from './base-url.ts';
-import { answerPage, type Html, html, NOTHING, textBox } from './page-frame.ts';
-import { amountText, intervalText } from './price-text.ts';
+import { answerPage, type Html, html, NOTHING, taxLine, textBox } from './page-frame.ts';
+import { amountText, intervalText, localeOf } from './price-text.ts';
 import { contactHref } from './theme.ts';
 
 /** More models than this are folded away: the page compares tiers, and `GET /v1/models` lists models. */
@@ -25,9 +25,10 @@ export function answerPricing(
   provider: Pick<PaymentProvider, 'origins'> | undefined,
 ): void {
   const nonce = newNonce();
+  const locale = localeOf(exchange);
   const offers = TIERS.flatMap((tier) => {
     const terms = config.tiers[tier];
-    return terms === undefined ? [] : [offer(tier, terms, config, nonce)];
+    return terms === undefined ? [] : [offer(tier, terms, config, { nonce, locale })];
   });
   answerPage(exchange, 200, {
     title: 'Choose a tier',
@@ -41,7 +42,7 @@ ${
   offers.length === 0
     ? html`<p class="notice">No tier is on offer here at the moment.</p>`
     : html`<ul class="tiers">
-${offers}</ul>`
+${offers}</ul>${TIERS.some((tier) => config.tiers[tier]?.price !== undefined) ? taxLine(config.branding) : NOTHING}`
 }
 ${textBox('base-url', 'Base URL for every key', baseUrl(exchange, config), 'line')}
 <p class="soft">The official OpenAI SDKs take it from the variable <code>OPENAI_BASE_URL</code>, and the key from <code>OPENAI_API_KEY</code>. Once you have a key, <a href="account">your key’s page</a> shows its usage${
@@ -71,12 +72,17 @@ export function modelsOf(
   };
 }
 
-function offer(tier: Tier, terms: TierConfig, config: DynamicConfig, nonce: string): Html {
+function offer(
+  tier: Tier,
+  terms: TierConfig,
+  config: DynamicConfig,
+  { nonce, locale }: { readonly nonce: string; readonly locale: string },
+): Html {
   return html`<li class="tier">
 <h2>${tier}</h2>
-${priceLine(tier, terms)}
+${priceLine(tier, terms, locale)}
 <h3 id="limits-${tier}">Limits</h3>
-<ul class="limits" aria-labelledby="limits-${tier}">${limitLines(terms)}</ul>
+<ul class="limits" aria-labelledby="limits-${tier}">${limitLines(terms, locale)}</ul>
 <h3 id="models-${tier}">Models</h3>
 <div>${modelList(tier, config)}</div>
 <div class="order">${order(tier, config, nonce)}</div>
@@ -95,16 +101,16 @@ function order(tier: Tier, config: DynamicConfig, nonce: string): Html {
   return html`<a class="button quiet" href="${href}" rel="noreferrer">Ask for a ${tier} key</a>`;
 }
 
-export function priceLine(tier: Tier, { price }: TierConfig): Html {
+export function priceLine(tier: Tier, { price }: TierConfig, locale: string): Html {
   if (price === undefined)
     return html`<p class="price">${tier === 'Free' ? 'At no cost' : 'By arrangement'}</p>`;
   if (price.amount === 0) return html`<p class="price">At no cost</p>`;
-  return html`<p class="price">${amountText(price)} <small>${intervalText(price)}</small></p>`;
+  return html`<p class="price">${amountText(price, locale)} <small>${intervalText(price, locale)}</small></p>`;
 }
 
 /** Limits in words. */
-export function limitLines(terms: TierConfig): readonly Html[] {
-  const count = new Intl.NumberFormat('en');
+export function limitLines(terms: TierConfig, locale: string): readonly Html[] {
+  const count = new Intl.NumberFormat(locale, { numberingSystem: 'latn' });
   const lines = limitTexts(terms, count.format).map(
     ({ max, text }) => html`<li><strong>${max}</strong> ${text}</li>`,
   );

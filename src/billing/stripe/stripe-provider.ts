@@ -4,6 +4,7 @@ import type Stripe from 'stripe';
 import { GatewayError } from '../../errors.ts';
 import type { Order } from '../../store/billing-record.ts';
 import {
+  type CancelTime,
   type MoneyFacts,
   NO_MONEY,
   type OpenSession,
@@ -14,6 +15,8 @@ import {
 } from '../payment-provider.ts';
 import type { StripeCalls } from './stripe-calls.ts';
 
+/** In the metadata of a subscription: its paid period ended with it. */
+const ENDED = 'ended';
 const PAGES = 'https://checkout.stripe.com';
 /** Maximum number of charges that are read, newest first. */
 const MAX_CHARGES = 100;
@@ -52,11 +55,7 @@ export class StripeProvider implements PaymentProvider {
   async readFacts(order: Order, hinted?: string): Promise<PaymentFacts | undefined> {
     const id = order.session ?? hinted;
     if (id === undefined) return undefined;
-    const session = await this.#read((stripe) =>
-      stripe.checkout.sessions.retrieve(id, {
-        expand: ['line_items', 'payment_intent', 'subscription', 'subscription.latest_invoice'],
-      }),
-    );
+    const session = await this.#session(id);
     if (session === undefined) return undefined;
     const facts = sessionFacts(session);
     // A hinted session has to refer to this order; the order's own session is checked by the verdict.
@@ -79,6 +78,45 @@ export class StripeProvider implements PaymentProvider {
     const session = await this.#read((stripe) => stripe.checkout.sessions.retrieve(id));
     if (session?.status === 'open')
       await this.#calls.call('end', (stripe) => stripe.checkout.sessions.expire(id));
+  }
+
+  async portal({ customer, subscription }: Order, root: string): Promise<string | undefined> {
+    if (customer === null || subscription === null) return undefined;
+    const session = await this.#calls.call('portal', (stripe) =>
+      stripe.billingPortal.sessions.create({ customer, return_url: `${root}/account?from=portal` }),
+    );
+    return session?.url;
+  }
+
+  async cancel(order: Order, when: CancelTime): Promise<void> {
+    const { subscription: id } = order;
+    const current = id === null ? undefined : await this.#read((stripe) => stripe.subscriptions.retrieve(id));
+    if (current === undefined) return;
+    const update = (change: Stripe.SubscriptionUpdateParams) =>
+      this.#calls.call('cancel', (stripe) => stripe.subscriptions.update(current.id, change));
+    if (when === 'now') {
+      // Read again with the facts: otherwise the tier lasts to the end of the paid period.
+      await update({ metadata: { [ENDED]: 'now' } });
+      await this.end(order);
+    } else if (current.status !== 'canceled' && current.status !== 'incomplete_expired') {
+      const isEnding = current.cancel_at_period_end || current.cancel_at !== null;
+      if (when === 'period_end' && !isEnding) await update({ cancel_at_period_end: true });
+      // Stripe rejects both members in one request.
+      if (when === 'never' && current.cancel_at_period_end) await update({ cancel_at_period_end: false });
+      else if (when === 'never' && isEnding) await update({ cancel_at: '' });
+    }
+  }
+
+  async refund(order: Order): Promise<void> {
+    const session = order.session && (await this.#session(order.session));
+    if (!session) return;
+    const [latest] = await this.#charges(sessionFacts(session));
+    // Stripe refuses to refund more than the charge, so two at once are one.
+    if (latest !== undefined && !latest.refunded)
+      await this.#calls.call('refund', (stripe) =>
+        stripe.refunds.create({ charge: latest.id, metadata: { order: order.id } }),
+      );
+    if (order.subscription !== null) await this.cancel(order, 'now');
   }
 
   /**
@@ -114,15 +152,28 @@ export class StripeProvider implements PaymentProvider {
     };
   }
 
-  /** Refunds, disputes and fraud warnings of all payments. */
-  async #money({ mode, customer, payment_id }: SessionFacts): Promise<MoneyFacts> {
+  #session(id: string) {
+    return this.#read((stripe) =>
+      stripe.checkout.sessions.retrieve(id, {
+        expand: ['line_items', 'payment_intent', 'subscription', 'subscription.latest_invoice'],
+      }),
+    );
+  }
+
+  /** Charges that were paid, newest first. */
+  async #charges({ mode, customer, payment_id }: SessionFacts): Promise<readonly Stripe.Charge[]> {
     const payer =
       mode === 'subscription' ? customer && { customer } : payment_id && { payment_intent: payment_id };
-    if (!payer) return NO_MONEY;
+    if (!payer) return [];
     const list = await this.#read((stripe) => stripe.charges.list({ ...payer, limit: MAX_CHARGES }));
-    const paid = (list?.data ?? [])
+    return (list?.data ?? [])
       .filter(({ paid: isPaid, status }) => isPaid && status !== 'failed')
       .sort((a, b) => b.created - a.created);
+  }
+
+  /** Refunds, disputes and fraud warnings of all payments. */
+  async #money(session: SessionFacts): Promise<MoneyFacts> {
+    const paid = await this.#charges(session);
     const [latest] = paid;
     if (latest === undefined) return NO_MONEY;
     const [disputes, warnings] = await Promise.all([
@@ -218,16 +269,29 @@ function subscriptionOf({ subscription }: Stripe.Checkout.Session): Subscription
   const invoice = subscription.latest_invoice;
   const latest = invoice === null || typeof invoice === 'string' ? undefined : invoice;
   const isUnpaid = latest?.status === 'open' || latest?.status === 'uncollectible';
+  // A draft is the invoice of a period that has just begun, and is charged within an hour or so.
+  const isPaid = !isUnpaid && latest?.status !== 'void' && latest?.status !== 'draft';
   const start = (item?.current_period_start ?? subscription.start_date) * 1000;
   const end = (item?.current_period_end ?? subscription.start_date) * 1000;
+  const isEndedNow = subscription.status === 'canceled' && subscription.metadata[ENDED] === 'now';
+  const paidUntil = isPaid ? end : start;
   return {
     id: subscription.id,
     status: statusOf(subscription.status),
     price: isOne ? (item?.price.id ?? null) : null,
     isLive: subscription.livemode,
-    paidUntil: isUnpaid || latest?.status === 'void' ? start : end,
+    paidUntil: isEndedNow ? Math.min(paidUntil, (subscription.ended_at ?? 0) * 1000) : paidUntil,
     unpaidSince: isUnpaid ? latest.created * 1000 : null,
+    endsAt: endOf(subscription, end),
+    retryAt:
+      latest?.status === 'open' && latest.next_payment_attempt ? latest.next_payment_attempt * 1000 : null,
   };
+}
+
+/** Only the portal of some accounts sets `cancel_at_period_end`; others set the time itself. */
+function endOf(subscription: Stripe.Subscription, periodEnd: number): number | null {
+  if (subscription.cancel_at) return subscription.cancel_at * 1000;
+  return subscription.cancel_at_period_end ? periodEnd : null;
 }
 
 function statusOf(status: Stripe.Subscription.Status): SubscriptionFacts['status'] {

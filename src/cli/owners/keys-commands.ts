@@ -11,7 +11,7 @@ import { NO_TERMS } from '../../config/terms.ts';
 import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
-import { oneOf, readArguments, UsageError } from '../arguments.ts';
+import { oneOf, readArguments, readTime, UsageError } from '../arguments.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { findOrder, orderFields, orderLine } from '../orders-commands.ts';
 import {
@@ -37,7 +37,6 @@ import {
   labelText,
   readExpiry,
   readName,
-  readTime,
   TERMS_OPTIONS,
   teamId,
   termsOptions,

@@ -3,12 +3,12 @@ import { userInfo } from 'node:os';
 import { storableText } from '../../auth/stored-text.ts';
 import type { DynamicConfig, Tier } from '../../config/schema/config-schema.ts';
 import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
-import { formatDuration, readDuration } from '../../config/schema/units.ts';
+import { formatDuration } from '../../config/schema/units.ts';
 import type { Terms } from '../../config/terms.ts';
 import { matchesModel } from '../../proxy/routes/access.ts';
 import type { LabelChange, OwnerLabels } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
-import { type Arguments, didYouMean, oneOf, UsageError } from '../arguments.ts';
+import { type Arguments, didYouMean, oneOf, readTime, UsageError } from '../arguments.ts';
 import type { CommandIo } from '../support-command.ts';
 
 /** As in Kubernetes, without the slash. */
@@ -42,23 +42,6 @@ export function labelChangeOptions<Name extends string>(
 function requireLabelName(name: string): void {
   if (LABEL_NAME.test(name)) return;
   throw new UsageError('the name of a label has letters, digits, `.`, `_` and `-`, at most 63 characters');
-}
-
-/**
- * A time after or before now: a duration, such as `90d`, or a day, such as `2030-01-31`, which begins at midnight UTC.
- * @param direction 1 for a duration after now, -1 before
- * @returns RFC 3339, UTC
- * @throws UsageError
- */
-export function readTime(text: string, option: string, now: number, direction: 1 | -1): string {
-  if (/^\d{4}-\d\d-\d\d$/.test(text)) {
-    const at = new Date(`${text}T00:00:00Z`);
-    // `Date` moves a day beyond the month's end into the next month.
-    if (!Number.isNaN(at.getTime()) && at.toISOString().startsWith(text)) return at.toISOString();
-  }
-  const duration = readDuration(text);
-  if (duration.ok && duration.value > 0) return new Date(now + direction * duration.value).toISOString();
-  throw new UsageError(`${option} is a duration, such as 36h or 90d, or a day, such as 2030-01-31`);
 }
 
 /** An expiry of a key, which must be to come. @throws UsageError */

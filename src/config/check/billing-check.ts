@@ -23,12 +23,18 @@ export function checkBilling(
   const provider = nodeText(section.value, 'provider');
   const url = publicUrl(tree, port);
   if (provider === 'stripe') checkStripe(section.value, at, url, fault, warn);
+  for (const field of provider === 'test' || provider === 'invoice' ? STRIPE_FIELDS : []) {
+    const entry = section.value.entries.get(field);
+    if (entry !== undefined && isGiven(entry.value))
+      fault(entry.key.start, ['billing', field], `has no effect with \`provider: ${provider}\`; remove it`);
+  }
+  if (provider === 'invoice' && !isGiven(findNode(tree, ['branding', 'contact'])?.node))
+    fault(
+      at,
+      ['billing', 'provider'],
+      '`invoice` needs `branding.contact`: buyers ask for the invoice there',
+    );
   if (provider === 'test') {
-    for (const field of STRIPE_FIELDS) {
-      const entry = section.value.entries.get(field);
-      if (entry !== undefined && isGiven(entry.value))
-        fault(entry.key.start, ['billing', field], 'has no effect with `provider: test`; remove it');
-    }
     const host = nodeText(tree, 'listen', 'host') ?? DEFAULT_HOST;
     if (!isLoopbackHost(host)) {
       fault(
@@ -44,7 +50,8 @@ export function checkBilling(
       );
     }
   }
-  if (provider === 'stripe' || provider === 'test') checkPrices(tree, at, provider, fault);
+  if (provider === 'stripe' || provider === 'invoice' || provider === 'test')
+    checkPrices(tree, at, provider, fault);
   if ((nodeText(section.value, 'on_lapse') ?? 'downgrade') === 'downgrade' && !isOffered(tree, 'Free')) {
     fault(at, ['billing', 'on_lapse'], '`downgrade` needs the tier `Free` on offer; or take `suspend`');
   }
@@ -105,7 +112,12 @@ function publicUrl(tree: YamlMapping, port: number | undefined): URL | undefined
 }
 
 /** A paid tier needs a price, and with Stripe also the price's name there. */
-function checkPrices(tree: YamlMapping, at: number, provider: 'stripe' | 'test', fault: ReportFault): void {
+function checkPrices(
+  tree: YamlMapping,
+  at: number,
+  provider: 'stripe' | 'invoice' | 'test',
+  fault: ReportFault,
+): void {
   for (const tier of PAID) {
     if (!isOffered(tree, tier)) continue;
     const entry = findNode(tree, ['tiers', tier]);

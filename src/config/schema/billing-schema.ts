@@ -11,9 +11,9 @@ function readApiBase(value: string): ScalarResult<string> {
 
 export const billing = section({
   provider: z
-    .enum(['stripe', 'test'])
+    .enum(['stripe', 'invoice', 'test'])
     .describe(
-      'Payment provider. `test` is a payment page of the gateway itself on which no money moves, for loopback only.',
+      'Payment provider. `invoice`: the operator sends invoices, and support marks orders as paid. `test` is a payment page of the gateway itself on which no money moves, for loopback only.',
     ),
   secret_key: credential()
     .exactOptional()
@@ -40,11 +40,23 @@ function readBrandName(value: string): ScalarResult<string> {
   return isName ? accepted(value) : rejected('must be a name of 1 to 60 visible characters');
 }
 
-/** It becomes a link on the pages: only mail and web addresses, without user and password. */
+/** It becomes a link on the pages: without user and password. */
+function isPageUrl(value: string): boolean {
+  return /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
+}
+
+const page = (what: string) =>
+  text((value) =>
+    isPageUrl(value)
+      ? accepted(value)
+      : rejected('must be the address of a page that begins with https:// or http://'),
+  )
+    .exactOptional()
+    .describe(`URL of the page with ${what}; every page links to it.`);
+
 function readContact(value: string): ScalarResult<string> {
   const isMail = /^[\w.+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$/.test(value);
-  const isPage = /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
-  return isMail || isPage
+  return isMail || isPageUrl(value)
     ? accepted(value)
     : rejected('must be a mail address, or the address of a page that begins with https:// or http://');
 }
@@ -65,4 +77,14 @@ export const branding = section({
     .describe(
       'Contact for people, such as for a key that the pages do not offer: a mail address, or the URL of a page.',
     ),
+  terms: page('the terms of service'),
+  privacy: page('the privacy policy'),
+  imprint: page('the imprint (legal notice)'),
+  tax: text((value) =>
+    value.trim() !== '' && [...value].length <= 200 && !/\p{C}/u.test(value)
+      ? accepted(value)
+      : rejected('must be a sentence of 1 to 200 visible characters'),
+  )
+    .exactOptional()
+    .describe('Sentence about tax below prices, such as `Prices include VAT.`'),
 });

@@ -1,4 +1,5 @@
-// Migration 4: orders, events of the payment provider, test payments, and leases on tasks of the fleet.
+// Migration 4: orders, events of the payment provider, stored payments, and leases on tasks of the fleet. Migration 10: what
+// a holder is told about its subscription.
 import type { Migration } from './migration.ts';
 
 const STATES = `'pending', 'paid', 'claimed', 'void', 'refused'`;
@@ -66,4 +67,16 @@ const BILLING: Migration = {
   ],
 };
 
-export const BILLING_MIGRATIONS = [BILLING];
+/** Older versions beside leave the columns as they are, and the next check of the order writes them. */
+const SUBSCRIPTIONS: Migration = {
+  id: 10,
+  name: 'subscriptions',
+  statements: () => [
+    `alter table orders add column ends_at text`,
+    `alter table orders add column retry_at text`,
+    `alter table test_payments add column paid_until text`,
+    `alter table test_payments add column ends_at text`,
+  ],
+};
+
+export const BILLING_MIGRATIONS = [BILLING, SUBSCRIPTIONS];

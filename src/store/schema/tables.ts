@@ -1,6 +1,6 @@
 // Types of the tables for the query builder; migrations.ts creates the tables.
 import type { Generated } from 'kysely';
-import type { BillingEvent, Order, TestPayment } from '../billing-record.ts';
+import type { BillingEvent, Order, StoredPayment } from '../billing-record.ts';
 import type {
   BillingStatus,
   FreeGrant,
@@ -72,7 +72,7 @@ export interface Tables {
   usage_batches: Columns<Omit<UsageBatch, 'rows'>>;
   orders: Columns<Order>;
   billing_events: Columns<BillingEvent> & { order_id: string | null };
-  test_payments: Columns<TestPayment>;
+  test_payments: Columns<StoredPayment>;
   fleet_tasks: { name: string; owner: string; until: string };
   objects: Columns<ObjectRecord> & { seq: Generated<number>; ended_at: string | null };
   response_items: Columns<ItemRecord>;

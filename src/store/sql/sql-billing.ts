@@ -6,7 +6,7 @@ import type {
   ClaimResult,
   FreeOrderResult,
   SettleResult,
-  TestPayment,
+  StoredPayment,
 } from '../billing-record.ts';
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
@@ -196,18 +196,21 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
 
     async forget(eventsBefore, ordersBefore, limit) {
       await deleteBefore(writer, 'billing_events', ['id'], 'at', eventsBefore, limit);
+      const unpaid = writer
+        .selectFrom('orders')
+        .select('id')
+        .where('state', '=', 'void')
+        .where('paid_at', 'is', null)
+        .where('provider', '<>', 'test')
+        .where('updated_at', '<', ordersBefore)
+        .orderBy('id')
+        .limit(limit);
+      // An order by invoice has a payment in the store, which refers to it.
+      await writer.deleteFrom('test_payments').where('order_id', 'in', unpaid).execute();
       await writer
         .deleteFrom('orders')
-        .where('id', 'in', (eb) =>
-          eb
-            .selectFrom('orders')
-            .select('id')
-            .where('state', '=', 'void')
-            .where('paid_at', 'is', null)
-            .where('provider', '<>', 'test')
-            .where('updated_at', '<', ordersBefore)
-            .limit(limit),
-        )
+        .where('id', 'in', unpaid)
+        .where('id', 'not in', writer.selectFrom('test_payments').select('order_id'))
         .execute();
     },
 
@@ -226,13 +229,13 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
       return taken !== undefined;
     },
 
-    async testPayment(name) {
+    async storedPayment(name) {
       const query = reader.selectFrom('test_payments').selectAll();
       const row = await query.where((eb) => eb.and(rowOf(name))).executeTakeFirst();
-      return row && recordFrom<TestPayment>(row);
+      return row && recordFrom<StoredPayment>(row);
     },
 
-    async writeTestPayment(payment) {
+    async writeStoredPayment(payment) {
       const { session, ...change } = rowOf(payment);
       await writer
         .insertInto('test_payments')

@@ -12,6 +12,8 @@ let visit = 0;
 const USAGE = 'admin/usage?days=30';
 const ROTATE = 'admin/keys/rotate';
 const ORDER = 'checkout';
+const PORTAL = 'checkout/portal';
+const REFRESH = 'checkout/refresh';
 const TIMEOUT_MS = 30_000;
 const IN_DOUBT =
   'The key may have been replaced nevertheless. Refresh: if this key is rejected, ask support for a new one.';
@@ -20,10 +22,15 @@ const field = at('key-field', HTMLInputElement);
 const dialog = at('confirm', HTMLDialogElement);
 const form = at('enter', HTMLFormElement);
 
+/** Whether the holder comes from the customer portal: then the provider is asked what has changed. */
+let isReturning = new URLSearchParams(location.search).get('from') === 'portal';
+
+at('returned').hidden = !isReturning;
 form.hidden = false;
 form.addEventListener('submit', async (event) => {
   event.preventDefault();
-  const entered = field.value.trim();
+  // People paste the whole header, or a line of a shell.
+  const entered = field.value.trim().replace(/^(?:authorization\s*:\s*)?bearer\s+/i, '');
   // A request with it would count as a bad key.
   if (!/^[0-9a-f]{32}$/.test(entered)) {
     complain('That is not a key: a key is 32 characters long, digits and the letters a to f.');
@@ -46,6 +53,7 @@ at('keep').addEventListener('click', () => dialog.close());
 at('replace').addEventListener('click', rotate);
 for (const button of all('[data-order]'))
   button.addEventListener('click', () => order(button.dataset['order'] ?? ''));
+document.getElementById('manage')?.addEventListener('click', manage);
 at('stored').addEventListener('click', () => {
   forgetFresh();
   at('whose').focus();
@@ -61,6 +69,12 @@ addEventListener('pagehide', leave);
 /** Fetches and draws the report. @param {string} candidate @returns {Promise<boolean>} whether it succeeded */
 async function show(candidate) {
   const begun = visit;
+  if (isReturning) {
+    // Without an answer the events of the provider do the same.
+    await call('POST', REFRESH, candidate);
+    complain('');
+    isReturning = false;
+  }
   const answer = await call('GET', USAGE, candidate);
   if (answer === undefined || begun !== visit) return false;
   /** @type {UsageReport} */
@@ -106,6 +120,18 @@ async function order(tier) {
   if (!/^https?:\/\//.test(answer.url))
     return complain('The gateway answered with something that this page cannot read. Nothing was charged.');
   at('said').textContent = 'Opening the payment page.';
+  location.assign(answer.url);
+}
+
+/** Opens the customer portal of the payment provider. */
+async function manage() {
+  if (isBusy) return;
+  const begun = visit;
+  const answer = await call('POST', PORTAL, key, 'Try again in a moment.', {});
+  if (answer === undefined || begun !== visit) return;
+  if (!/^https?:\/\//.test(answer.url))
+    return complain('The gateway answered with something that this page cannot read.');
+  at('said').textContent = 'Opening your subscription at the payment provider.';
   location.assign(answer.url);
 }
 
@@ -176,7 +202,7 @@ function wordsFor({ status, headers }, body) {
   const later = wait > 0 ? `Try again in ${span(wait)}.` : 'Try again in a moment.';
   if (status === 401) return 'This key is not valid: it was mistyped, replaced or revoked.';
   // Errors of orders have messages for people.
-  if (/^(order_|payment_|already_|billing_|checkout_)/.test(body?.error?.code))
+  if (/^(order_|payment_|already_|billing_|checkout_|no_subscription)/.test(body?.error?.code))
     return wait > 0 ? `${body.error.message} ${later}` : String(body.error.message);
   if (status === 429) return `Too many requests, or too many invalid keys, came from your address. ${later}`;
   if (status === 503)
@@ -193,6 +219,6 @@ function complain(text) {
 /** Marks the buttons during a request; disabling them would take the focus away. @param {boolean} now */
 function busy(now) {
   isBusy = now;
-  for (const button of all('#show, #refresh, #rotate, #replace, [data-order]'))
+  for (const button of all('#show, #refresh, #rotate, #replace, #manage, [data-order]'))
     button.setAttribute('aria-disabled', String(now));
 }

@@ -17,10 +17,13 @@ const SVG = 'http://www.w3.org/2000/svg';
 
 /** @type {Record<string, string>} */
 const LIMIT_NAMES = JSON.parse(at('limits').dataset['names'] ?? '{}');
-const number = new Intl.NumberFormat('en');
+/** The reader's conventions for numbers and dates; the words are English, and so are the digits. */
+const { locale: LOCALE = 'en', dateLocale: DATE_LOCALE = 'en' } = at('report').dataset;
+const latin = { numberingSystem: 'latn' };
+const number = new Intl.NumberFormat(LOCALE, latin);
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
-const money = new Intl.NumberFormat('en', { maximumSignificantDigits: 6 });
-const date = new Intl.DateTimeFormat('en', { day: 'numeric', month: 'short', timeZone: 'UTC' });
+const money = new Intl.NumberFormat(LOCALE, { ...latin, maximumSignificantDigits: 6 });
+const date = new Intl.DateTimeFormat(DATE_LOCALE, { day: 'numeric', month: 'short', timeZone: 'UTC' });
 
 /** @param {UsageReport} report */
 // biome-ignore lint/correctness/noUnusedVariables: account.js calls it.

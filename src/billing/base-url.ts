@@ -1,8 +1,8 @@
 // The URLs of the gateway that pages show.
 import { TLSSocket } from 'node:tls';
-import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange/exchange.ts';
-import { isUnspecified } from '../../http/own-host.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { isUnspecified } from '../http/own-host.ts';
 
 /**
  * @returns the base URL for SDKs, `…/v1`; from the host of this request when `public_url` names no host
