@@ -115,6 +115,11 @@ export const ERRORS = {
     'This endpoint is not available to this key.',
     'The `endpoints` of the model or tier do not include this endpoint; the message lists those that are.',
   ),
+  model_unpriced: invalid(
+    403,
+    'This model has no price, so it is not available to a key with a budget. Use another model, or ask the operator of this gateway.',
+    '`budgets.unpriced` is `refuse`, a budget applies to the request, and a target of the model has no price in force.',
+  ),
   object_not_found: invalid(
     404,
     'The object does not exist.',

@@ -31,6 +31,7 @@ import { checkMembers, withFoundMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
 import { scopesOf } from './reservation/scopes-of.ts';
+import { refuseUnpriced } from './reservation/unpriced-model.ts';
 import {
   type ReservationOptions,
   setLimitHeaders,
@@ -140,6 +141,7 @@ export class Pipeline {
       if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
       const { estimate, quantities } = facts;
       scopes = scopesOf(principal, config, route.entry);
+      refuseUnpriced(config.budgets, scopes, route);
       const opening = UsageReservation.open(metering, {
         exchange,
         principal,

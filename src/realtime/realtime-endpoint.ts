@@ -16,6 +16,7 @@ import {
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { scopesOf } from '../proxy/reservation/scopes-of.ts';
+import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
@@ -97,6 +98,7 @@ export class Realtime {
       const route = routes.resolve(query.model, principal, 'realtime');
       exchange.entry = route.entry;
       scopes = scopesOf(principal, config, route.entry);
+      refuseUnpriced(config.budgets, scopes, route);
       hasLimitHeaders = true;
       reservation = await RunningReservation.open(metering, {
         exchange,
