@@ -1,7 +1,10 @@
-// The lease of a request that Redis has admitted, and the releases that are sent when requests end.
+// The lease of a request that Redis has admitted, what it holds, and the releases that are sent when requests end.
+import { LIMITS } from '../config/limit-table.ts';
+import { utcDateAt } from './calendar.ts';
 import { type Amounts, NO_AMOUNTS, SettledOnce } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
 import type { Scopes } from './scope.ts';
+import type { LimitUsage } from './verdict.ts';
 
 export class RedisLease extends SettledOnce {
   scopes: Scopes;
@@ -14,6 +17,46 @@ export class RedisLease extends SettledOnce {
     this.scopes = scopes;
     this.member = member;
     this.amounts = amounts;
+  }
+}
+
+/** The leases of this process. */
+export class OwnLeases {
+  readonly #bySlot = new Map<string, Set<RedisLease>>();
+  /** Their number in each scope. */
+  readonly #running = new Map<string, number>();
+
+  add(lease: RedisLease): void {
+    const { slot } = lease.scopes;
+    this.#bySlot.set(slot, (this.#bySlot.get(slot) ?? new Set()).add(lease));
+    this.#count(lease, 1);
+  }
+
+  /** Call before its scopes change. Does nothing for one that is not here. */
+  remove(lease: RedisLease): void {
+    const { slot } = lease.scopes;
+    const leases = this.#bySlot.get(slot);
+    if (leases?.delete(lease) !== true) return;
+    if (leases.size === 0) this.#bySlot.delete(slot);
+    this.#count(lease, -1);
+  }
+
+  /** @param scope its id */
+  runningIn(scope: string): number {
+    return this.#running.get(scope) ?? 0;
+  }
+
+  /** Those of each slot. */
+  all(): readonly ReadonlySet<RedisLease>[] {
+    return [...this.#bySlot.values()];
+  }
+
+  #count({ scopes }: RedisLease, by: 1 | -1): void {
+    for (const { id } of scopes.list) {
+      const running = this.runningIn(id) + by;
+      if (running === 0) this.#running.delete(id);
+      else this.#running.set(id, running);
+    }
   }
 }
 
@@ -44,4 +87,32 @@ export function usageReleaseOf(
 /** The part of a lease by which Redis finds it. */
 export function leaseIdOf(member: string): string {
   return member.split(':', 1)[0] ?? member;
+}
+
+/** The start of the minute window that holds its amounts in a scope. @returns undefined where it has nothing in the scope */
+export function windowIn(member: string, tag: string): number | undefined {
+  const tags = member.split(':')[4]?.split(',') ?? [];
+  const own = tags.find((each) => each.startsWith(`${tag}=`));
+  return own === undefined ? undefined : Number(own.slice(tag.length + 1));
+}
+
+/** The usage of a scope without the amounts that a lease has reserved there. @param windowMs length of the minute window */
+export function usageWithout(
+  usage: LimitUsage,
+  { member, amounts }: { readonly member: string; readonly amounts: Amounts },
+  tag: string,
+  windowMs: number,
+): LimitUsage {
+  const windowStart = windowIn(member, tag);
+  if (windowStart === undefined) return usage;
+  const reserved = utcDateAt(Number(member.split(':')[1]) / 1000);
+  const { wallMs, windowLeftMs, date } = usage;
+  const isInWindow = windowLeftMs > 0 && windowStart === wallMs + windowLeftMs - windowMs;
+  const counts = usage.counts.slice();
+  for (const { index, window, counts: counted } of LIMITS) {
+    if (counted !== 'tokens' && counted !== 'cost') continue;
+    const isHeld = window === 'minute' ? isInWindow : reserved[window] === date[window];
+    if (isHeld) counts[index] = (counts[index] ?? 0) - amounts[counted];
+  }
+  return { ...usage, counts };
 }

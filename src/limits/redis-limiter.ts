@@ -1,7 +1,6 @@
 // The limiter that all replicas share: one call of reserve.lua for an admission and one for its release. While Redis is
 // unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
-import { PLAIN_LIMITS } from '../config/limit-table.ts';
 import { RecentMap } from '../recent-map.ts';
 import {
   type RedisClient,
@@ -24,16 +23,24 @@ import {
   wholeAmounts,
 } from './limiter.ts';
 import { type PendingRelease, PendingReleases } from './pending-releases.ts';
-import { leaseIdOf, pendingReleaseOf, RedisLease, usageReleaseOf } from './redis-lease.ts';
+import {
+  leaseIdOf,
+  OwnLeases,
+  pendingReleaseOf,
+  RedisLease,
+  usageReleaseOf,
+  usageWithout,
+  windowIn,
+} from './redis-lease.ts';
 import {
   initialTotalsArgs,
-  keysOf,
   LUA,
   type ReserveAnswer,
   readReserveAnswer,
+  scriptScopesOf,
   unexpected,
 } from './reserve-script.ts';
-import type { Scope, Scopes } from './scope.ts';
+import type { Scopes } from './scope.ts';
 import { limitStatesOf, rejectionOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
@@ -61,10 +68,7 @@ export class RedisLimiter implements Limiter {
   readonly #options: Required<RedisLimiterOptions>;
   readonly #script: RedisScript;
   readonly #pending: PendingReleases;
-  /** Leases of this process, by slot. */
-  readonly #leases = new Map<string, Set<RedisLease>>();
-  /** Their number in each scope. */
-  readonly #running = new Map<string, number>();
+  readonly #leases = new OwnLeases();
   readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_LAST_KNOWN);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
@@ -83,7 +87,7 @@ export class RedisLimiter implements Limiter {
       ...options,
     };
     this.#options = all;
-    this.#script = all.redis.script({ name: 'reserve', lua: LUA, keys: 3 });
+    this.#script = all.redis.script({ name: 'reserve', lua: LUA });
     this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
     this.#stopListening = all.redis.onUp(() => void this.#tend());
@@ -118,9 +122,9 @@ export class RedisLimiter implements Limiter {
       if (ownId === undefined && mayBeDone(error)) this.takeBack(scopes, id);
       throw error;
     });
-    const lease = answer.isAdmitted ? this.#lease(scopes, answer.member, whole) : undefined;
+    const lease = answer.verdict === 'admitted' ? this.#lease(scopes, answer.member, whole) : undefined;
     this.#remember(scopes, answer);
-    return admissionOf(scopes, answer, whole, lease);
+    return this.#admission(scopes, answer, whole, lease);
   }
 
   /** Throws as `admit` does. */
@@ -167,7 +171,7 @@ export class RedisLimiter implements Limiter {
   ): Promise<Lease | undefined> {
     const amounts = wholeAmounts(request.amounts);
     const age = Math.max(0, Math.round(this.#options.now() - request.since));
-    const member = await this.#call(scopes, ['enter', id, amounts.tokens, age]);
+    const member = await this.#call(scopes, ['enter', id, amounts.tokens, amounts.cost, age]);
     if (typeof member !== 'string') throw unexpected();
     if (isOver()) return undefined;
     for (const scope of scopes.list) this.#lastKnown.get(scope.id)?.entered();
@@ -198,33 +202,39 @@ export class RedisLimiter implements Limiter {
     id: string,
     amounts: Amounts,
   ): Promise<ReserveAnswer> {
-    const [scope] = scopes.list;
-    const args = [operation, id, amounts.tokens, ...maximaOf(scope)];
-    const answer = readReserveAnswer(await this.#call(scopes, args));
-    if (answer !== undefined) {
-      if (answer.isProvisional) this.#learn(scopes);
+    const { list } = scopes;
+    const { limits } = scriptScopesOf(scopes);
+    const args = [operation, id, amounts.tokens, amounts.cost, limits];
+    const answer = readReserveAnswer(await this.#call(scopes, args), list.length);
+    if ('verdict' in answer) {
+      for (const [index, { isProvisional }] of answer.scopes.entries())
+        if (isProvisional) this.#learn(scopes, index);
       return answer;
     }
-    const totals = await this.#options.initialTotals.read(scope);
-    const seeded = readReserveAnswer(await this.#call(scopes, [...args, ...initialTotalsArgs(totals)]));
-    if (seeded === undefined) throw unexpected();
+    const { initialTotals } = this.#options;
+    const totals = await Promise.all(
+      answer.map(async (index) => initialTotalsArgs(index, await initialTotals.read(list[index] ?? list[0]))),
+    );
+    const seeded = readReserveAnswer(await this.#call(scopes, [...args, ...totals.flat()]), list.length);
+    if (!('verdict' in seeded)) throw unexpected();
     return seeded;
   }
 
-  /** Reads totals that were not available, while requests continue. */
-  #learn(scopes: Scopes): void {
-    const [scope] = scopes.list;
+  /** Reads totals that were not available, while requests continue. @param index of the scope */
+  #learn(scopes: Scopes, index: number): void {
+    const scope = scopes.list[index] ?? scopes.list[0];
     if (this.#options.initialTotals.isBackingOff(scope)) return;
     void this.#options.initialTotals.read(scope).then(async (totals) => {
       if (totals === undefined) return;
-      const args = ['peek', '', 0, ...maximaOf(scope), ...initialTotalsArgs(totals)];
+      const { limits } = scriptScopesOf(scopes);
+      const args = ['peek', '', 0, 0, limits, ...initialTotalsArgs(index, totals)];
       // A later request tries again.
       await this.#call(scopes, args).catch(() => {});
     });
   }
 
-  async #call({ list: [scope] }: Scopes, args: readonly (string | number)[]): Promise<unknown> {
-    const keys = keysOf(scope.id);
+  async #call(scopes: Scopes, args: readonly (string | number | Buffer)[]): Promise<unknown> {
+    const { keys } = scriptScopesOf(scopes);
     const { redis, windowMs, leaseMs } = this.#options;
     try {
       return await this.#script(keys, [windowMs, leaseMs, ...args]);
@@ -238,58 +248,76 @@ export class RedisLimiter implements Limiter {
   }
 
   async #change(lease: RedisLease, scopes: Scopes, amounts: Amounts): Promise<Admission> {
-    const { member } = lease;
+    const { member, amounts: reserved } = lease;
     const answer = await this.#ask('change', scopes, member, amounts).catch((error: unknown) => {
       // The id finds whichever of the two exists.
       if (mayBeDone(error)) lease.member = leaseIdOf(member);
       throw error;
     });
-    if (answer.isAdmitted) {
+    const isAdmitted = answer.verdict === 'admitted';
+    if (isAdmitted) {
       lease.member = answer.member;
-      this.#track(lease, -1);
+      this.#leases.remove(lease);
       lease.scopes = scopes;
       lease.amounts = amounts;
-      if (!lease.isSettled) this.#track(lease, 1);
+      if (!lease.isSettled) this.#leases.add(lease);
       // It may have been settled meanwhile, by its previous form.
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, NO_AMOUNTS));
     }
     this.#remember(scopes, answer);
-    return admissionOf(scopes, answer, amounts, answer.isAdmitted ? lease : undefined, true);
+    const before = { member, amounts: reserved };
+    return this.#admission(scopes, answer, amounts, isAdmitted ? lease : undefined, before);
   }
 
-  #remember({ list: [scope] }: Scopes, { usage, isProvisional }: ReserveAnswer): void {
-    const hasTotals = scope.active.needTotals && !isProvisional;
-    const own = this.#running.get(scope.id) ?? 0;
+  /** @param held the lease before it was to be changed */
+  #admission(
+    scopes: Scopes,
+    answer: ReserveAnswer,
+    amounts: Amounts,
+    lease: Lease | undefined,
+    held?: { readonly member: string; readonly amounts: Amounts },
+  ): Admission {
+    const states = () => statesOf(scopes, answer);
+    if (lease !== undefined) return { kind: 'admitted', lease, states: states() };
+    const { tags } = scriptScopesOf(scopes);
+    const checks = answer.scopes.map(({ usage }, index) => {
+      const tag = tags[index] ?? '';
+      if (held === undefined || (held.member.includes(':') && windowIn(held.member, tag) === undefined))
+        return { usage, hasSlot: false };
+      const isHeld = answer.verdict === 'held';
+      return {
+        usage: isHeld ? usageWithout(usage, held, tag, this.#options.windowMs) : usage,
+        hasSlot: true,
+      };
+    });
+    const rejection = rejectionOf(scopes, checks, amounts, states);
+    if (rejection === undefined) throw unexpected();
+    return rejection;
+  }
+
+  #remember({ list }: Scopes, answer: ReserveAnswer): void {
     const { leaseMs } = this.#options;
     // Whole milliseconds, as in memory-limiter.ts, which continues from it.
     const now = Math.floor(this.#options.now());
-    this.#lastKnown.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
+    for (const [index, { usage, isProvisional }] of answer.scopes.entries()) {
+      const scope = list[index];
+      if (scope === undefined) continue;
+      const hasTotals = scope.active.needTotals && !isProvisional;
+      const own = this.#leases.runningIn(scope.id);
+      this.#lastKnown.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
+    }
   }
 
   #lease(scopes: Scopes, member: string, amounts: Amounts): Lease {
     const lease: RedisLease = new RedisLease(scopes, member, amounts, (real) => {
-      this.#track(lease, -1);
+      this.#leases.remove(lease);
       this.#options.metrics.limitLeases.add(-1);
       for (const { id } of lease.scopes.list) this.#lastKnown.get(id)?.settled(lease.amounts, real);
       this.#send(pendingReleaseOf(lease, real));
     });
-    this.#track(lease, 1);
+    this.#leases.add(lease);
     this.#options.metrics.limitLeases.add(1);
     return lease;
-  }
-
-  /** Adds or removes a lease of this process. */
-  #track(lease: RedisLease, by: 1 | -1): void {
-    const { slot, list } = lease.scopes;
-    const leases = this.#leases.get(slot) ?? new Set();
-    if (by === 1) this.#leases.set(slot, leases.add(lease));
-    else if (!leases.delete(lease)) return;
-    else if (leases.size === 0) this.#leases.delete(slot);
-    for (const { id } of list) {
-      const running = (this.#running.get(id) ?? 0) + by;
-      if (running === 0) this.#running.delete(id);
-      else this.#running.set(id, running);
-    }
   }
 
   #send(release: PendingRelease): void {
@@ -306,6 +334,7 @@ export class RedisLimiter implements Limiter {
         'settle',
         member,
         amounts.tokens,
+        amounts.cost,
         requests,
         orElse,
         age,
@@ -342,7 +371,7 @@ export class RedisLimiter implements Limiter {
   /** A lease may be settled during its renewal: Redis executes both in the order in which they were sent. */
   async #renewAll(): Promise<void> {
     let calls: Promise<unknown>[] = [];
-    for (const leases of [...this.#leases.values()]) {
+    for (const leases of this.#leases.all()) {
       const all = [...leases];
       for (let start = 0; start < all.length; start += BATCH) {
         if (!this.#options.redis.isUp) return;
@@ -360,26 +389,8 @@ export class RedisLimiter implements Limiter {
   }
 }
 
-function admissionOf(
-  scopes: Scopes,
-  answer: ReserveAnswer,
-  amounts: Amounts,
-  lease: Lease | undefined,
-  hasSlot = false,
-): Admission {
-  const states = () => statesOf(scopes, answer);
-  if (lease !== undefined) return { kind: 'admitted', lease, states: states() };
-  const rejection = rejectionOf(scopes, [{ usage: answer.usage, hasSlot }], amounts, states);
-  if (rejection === undefined) throw unexpected();
-  return rejection;
-}
-
-function statesOf({ list: [scope] }: Scopes, { usage }: ReserveAnswer): ScopeStates {
-  return [limitStatesOf(usage, scope.active)];
-}
-
-function maximaOf({ active }: Scope): readonly number[] {
-  return active.maxima.slice(0, PLAIN_LIMITS.length);
+function statesOf({ list }: Scopes, answer: ReserveAnswer): ScopeStates {
+  return answer.scopes.map(({ usage }, index) => limitStatesOf(usage, (list[index] ?? list[0]).active));
 }
 
 /** Whether Redis may have executed a call without a reply. */

@@ -1,26 +1,35 @@
--- The limits of one holder in Redis: each operation is one atomic step by the clock of Redis. The process derives which limit
--- rejects, and what clients see, from the returned counts (verdict.ts).
+-- The limits of all scopes of a request in Redis: each operation is one atomic step by the clock of Redis. The process derives
+-- which limit rejects, and what clients see, from the returned counts (verdict.ts).
 --
--- Before this text reserve-script.ts puts the table of limits: WINDOWS and COUNTS of each limit, TOTALS (indexes of the limits
--- over a day or month), FIELDS (two for each total).
+-- Before this text reserve-script.ts puts the table of limits. For each limit: POSITIONS of its count in a value, and KINDS of
+-- what it counts (1 requests, 2 tokens, 3 cost, 4 running requests). For each total (a limit over a day or month), in the order
+-- of their fields: TOTAL_KINDS, TOTAL_WINDOWS (1 day, 2 month). And SIZE, the number of fields in a value.
 --
--- KEYS  1  hash, the minute window: s its start (ms), r requests, t tokens
---       2  hash, totals: for each its window (the number of the day or month) and its count, which includes running requests;
---          e when counting started (µs), k whether usage before that is known (1) or not yet (0). Versions may differ in their
---          totals: where one is not known yet, its window is negative, but for those of all versions (one letter).
---       3  sorted set, leases by expiry (ms); a member is ID:WINDOW:TOKENS:BEGUN, the last in µs. While there are totals, they
---          count the request, or the tokens, of each lease that began in their window.
+-- KEYS  1  sorted set, the leases of the slot by expiry (ms); a member is ID:BEGUN:TOKENS:COST:TAG=WINDOW,… with BEGUN in µs and,
+--          for each of its scopes, the start of the minute window that holds its amounts. TAG is the end of the scope's key.
+--       2… for each scope a string of unsigned integers of 64 bits, little-endian:
+--          1 start of the minute window (ms), 2 its requests, 3 its tokens; 4 running requests; 5 when counting of totals started
+--          (µs); 6 no lease of the slot expires before this time (ms), in the first scope; 7 when the leases were counted last (ms).
+--          Then two for each total: its window (the number of the day or month) times 2, plus 1 where usage before is known; and its
+--          count, which includes running requests. 0 and 0: not counted. Versions may differ in their totals: a longer value keeps
+--          its end, and in a shorter one the rest is 0.
 -- ARGV  1  length of the minute window, 2 of a lease (ms), 3 the operation:
---       reserve ID TOKENS LIMIT… [KNOWN TOTAL…]   limits in the order of the table, -1: none; totals in that of TOTALS
---       change  MEMBER, then likewise: other tokens for a lease; its request and its slot are not checked again
+--       reserve ID TOKENS COST LIMITS [SCOPE KNOWN TOTAL…]…   LIMITS: for each scope the number of its limits, then the index and
+--               the maximum of each, as doubles. Totals of the store in the order of their fields
+--       change  MEMBER, then likewise: other amounts for a lease; in its scopes its request and its slot are not checked again
 --       peek    likewise; reserves nothing
---       enter   ID TOKENS AGE   a running request that was admitted elsewhere AGE ms ago; nothing if it is known
---       settle  MEMBER|ID|'' TOKENS REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS
+--       enter   ID TOKENS COST AGE   a running request that was admitted elsewhere AGE ms ago; nothing if it is known
+--       settle  MEMBER|ID|'' TOKENS COST REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS
 --               releases a lease, by its ID where no reply gave the rest. Without such a lease, by MODE: 'real' counts the
---               tokens alone, 'none' nothing, 'use' counts as without a lease: REQUESTS and TOKENS in the totals, the RECENT
+--               amounts alone, 'none' nothing, 'use' counts as without a lease: REQUESTS and amounts in the totals, the RECENT
 --               ones, at most AGE ms old, in the minute window. REQUESTS -1: undo the request of the lease.
 --       renew   MEMBER|ID …
 local DAY = 86400000
+local HEAD = 7
+local LEASES = KEYS[1]
+local STEM = string.sub(LEASES, 1, -7)
+local FORMAT = '<' .. string.rep('I8', SIZE)
+local floor, max = math.floor, math.max
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
 -- Lua concatenates large numbers with an exponent. Arguments of redis.call need no text: Redis writes 17 digits.
@@ -29,13 +38,13 @@ local function text(number)
 end
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
 local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
 -- The lease with this id, where its other parts are unknown: only after a reply that did not come.
 local function find(member)
   if member == '' or string.find(member, ':', 1, true) then return member end
-  for _, each in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
+  for _, each in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
     if string.sub(each, 1, #member + 1) == member .. ':' then return each end
   end
   return member
@@ -44,304 +53,403 @@ end
 if operation == 'renew' then
   local renewed = 0
   for index = 4, #ARGV do
-    renewed = renewed + redis.call('ZADD', KEYS[3], 'XX', 'CH', now + leaseMs, find(ARGV[index]))
+    renewed = renewed + redis.call('ZADD', LEASES, 'XX', 'CH', now + leaseMs, find(ARGV[index]))
   end
-  if redis.call('PTTL', KEYS[3]) < leaseMs * 2 then redis.call('PEXPIRE', KEYS[3], leaseMs * 2) end
+  if redis.call('PTTL', LEASES) < leaseMs * 2 then redis.call('PEXPIRE', LEASES, leaseMs * 2) end
   return renewed
 end
 
 -- The civil month and day of month of a day since 1970, by eras of 400 years that start in March. Months count from year 0.
 local function civil(day)
   local shifted = day + 719468
-  local era = math.floor(shifted / 146097)
+  local era = floor(shifted / 146097)
   local dayOfEra = shifted - era * 146097
-  local yearOfEra = math.floor(
-    (dayOfEra - math.floor(dayOfEra / 1460) + math.floor(dayOfEra / 36524) - math.floor(dayOfEra / 146096)) / 365
+  local yearOfEra = floor(
+    (dayOfEra - floor(dayOfEra / 1460) + floor(dayOfEra / 36524) - floor(dayOfEra / 146096)) / 365
   )
-  local dayOfYear = dayOfEra - (365 * yearOfEra + math.floor(yearOfEra / 4) - math.floor(yearOfEra / 100))
-  local march = math.floor((5 * dayOfYear + 2) / 153)
+  local dayOfYear = dayOfEra - (365 * yearOfEra + floor(yearOfEra / 4) - floor(yearOfEra / 100))
+  local march = floor((5 * dayOfYear + 2) / 153)
   -- Years times 12 plus months, which run on from March, being 2.
-  return (yearOfEra + era * 400) * 12 + march + 2, dayOfYear - math.floor((153 * march + 2) / 5) + 1
+  return (yearOfEra + era * 400) * 12 + march + 2, dayOfYear - floor((153 * march + 2) / 5) + 1
 end
 
-local day = math.floor(now / DAY)
+local day = floor(now / DAY)
 local month, dayOfMonth = civil(day)
-local current = { day = day, month = month }
-
--- A field that is missing or no count is 0. No real count is as large as the bound.
-local function count(value)
-  local number = tonumber(value or '')
-  if number == nil or number ~= number or number < 0 or number > 1e17 then return 0 end
-  return number
-end
-
-local function readLease(member)
-  local window, tokens, begun = string.match(member, '^[^:]*:(%d+):(%d+):(%d+)$')
-  local leaseDay = math.floor(count(begun) / 1000 / DAY)
-  return {
-    window = count(window),
-    tokens = count(tokens),
-    begun = count(begun),
-    day = leaseDay,
-    month = leaseDay == day and month or (civil(leaseDay)),
-  }
-end
-
--- What a lease adds to a total of the present windows.
-local function amount(lease, index)
-  if lease[WINDOWS[index]] ~= current[WINDOWS[index]] then return 0 end
-  return COUNTS[index] == 'tokens' and lease.tokens or 1
-end
-
--- What running requests add to each of the totals.
-local function running()
-  local sums = {}
-  for _, index in ipairs(TOTALS) do sums[index] = 0 end
-  for _, member in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
-    local lease = readLease(member)
-    for _, index in ipairs(TOTALS) do sums[index] = sums[index] + amount(lease, index) end
-  end
-  return sums
-end
-
-local held = redis.call('HMGET', KEYS[1], 's', 'r', 't')
-local window = { start = count(held[1]), requests = count(held[2]), tokens = count(held[3]) }
-
-local function keepWindow()
-  redis.call('HSET', KEYS[1], 's', window.start, 'r', window.requests, 't', window.tokens)
-end
-
--- The clock was set back. The window must not last for longer than a window.
-if window.start > now then
-  window.start = now
-  keepWindow()
-  redis.call('PEXPIRE', KEYS[1], windowMs)
-end
-if now - window.start >= windowMs then window = { start = 0, requests = 0, tokens = 0 } end
-
-held = redis.call('HMGET', KEYS[2], 'k', unpack(FIELDS))
-local totals
-local isKept, isStale, isKnown, windows = false, false, held[1] == '1', {}
-for order = 1, #TOTALS do
-  local stored, now = tonumber(held[2 * order] or ''), current[WINDOWS[TOTALS[order]]]
-  if stored then
-    isKept, windows[order] = true, math.abs(stored)
-    -- The clock was set back: the totals of the earlier date are gone.
-    if windows[order] > now then isKept = false break end
-  end
-  isKnown = isKnown and (stored or 0) > 0
-  isStale = isStale or windows[order] ~= now
-end
-if isKept then
-  totals = { known = isKnown, isStored = not isStale }
-  local reserved = isStale and running()
-  for order = 1, #TOTALS do
-    local index = TOTALS[order]
-    local isCurrent = windows[order] == current[WINDOWS[index]]
-    totals[index] = isCurrent and count(held[1 + 2 * order]) or reserved[index]
-  end
-end
-
+local current = { day, month }
 -- At least the rest of the month and one day more.
 local monthMs = (33 - dayOfMonth) * DAY
 
-local function keepTotals()
-  if not totals then return end
-  local fields = {}
-  for order = 1, #TOTALS do
-    fields[2 * order - 1], fields[2 * order] = FIELDS[2 * order], totals[TOTALS[order]]
-  end
-  local isNew = not totals.isStored
-  totals.isStored = true
-  for order = 1, isNew and #TOTALS or 0 do
-    local name, now = FIELDS[2 * order - 1], current[WINDOWS[TOTALS[order]]]
-    fields[#fields + 1], fields[#fields + 2] = name, (totals.known or #name == 1) and now or -now
-  end
-  redis.call('HSET', KEYS[2], unpack(fields))
-  if isNew then redis.call('PEXPIRE', KEYS[2], monthMs) end
+local function number(digits)
+  local value = tonumber(digits or '')
+  return value and value <= 1e17 and value or 0
 end
 
--- Whether Redis was emptied while a lease ran, which the totals do not count then.
-local function isOlder(lease)
-  return totals and lease.begun < count(redis.call('HGET', KEYS[2], 'e'))
+-- What a lease holds in all of its scopes.
+local function readLease(member)
+  local begun, tokens, cost, tags = string.match(member, '^[^:]*:(%d+):(%d+):(%d+):(.*)$')
+  begun = number(begun)
+  local leaseDay = floor(begun / 1000 / DAY)
+  return {
+    begun = begun,
+    amounts = { 1, number(tokens), number(cost), 1 },
+    tags = tags or '',
+    dates = { leaseDay, leaseDay == day and month or (civil(leaseDay)) },
+  }
 end
 
-local function addTotals(requests, tokens)
-  if not totals then return end
-  for _, index in ipairs(TOTALS) do
-    totals[index] = math.max(0, totals[index] + (COUNTS[index] == 'tokens' and tokens or requests))
-  end
-  keepTotals()
+-- The window of a lease in a scope; nil where it is not in it.
+local function windowOf(lease, tag)
+  local start = string.match(',' .. lease.tags, ',' .. tag .. '=(%d+)')
+  return start and number(start)
 end
+
+-- What a lease adds to a total of the present windows.
+local function amount(lease, order)
+  if lease.dates[TOTAL_WINDOWS[order]] ~= current[TOTAL_WINDOWS[order]] then return 0 end
+  return lease.amounts[TOTAL_KINDS[order]]
+end
+
+-- What running requests of a scope add to each of the totals, and their number.
+local function running(tag)
+  local sums, slots = {}, 0
+  for order = 1, #TOTAL_KINDS do sums[order] = 0 end
+  for _, member in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
+    local lease = readLease(member)
+    if windowOf(lease, tag) then
+      slots = slots + 1
+      for order = 1, #TOTAL_KINDS do sums[order] = sums[order] + amount(lease, order) end
+    end
+  end
+  return sums, slots
+end
+
+-- Scopes by their position in KEYS, less one. `hasTotals`: they are counted; `isKnown`: with what was used before; `isNew`: its
+-- expiry has to be set; `isChanged`: it has to be written.
+local scopes = {}
+
+local function tagOf(key)
+  return string.sub(key, #STEM + 1)
+end
+
+-- @return the fields of a value, and how many bytes it is too short; nil for what is none. MGET says so of other types, too
+local function unpacked(raw)
+  if not raw or #raw < HEAD * 8 or #raw % 8 ~= 0 then return end
+  local rest = SIZE * 8 - #raw
+  return { struct.unpack(FORMAT, rest > 0 and raw .. string.rep('\0', rest) or raw) }, rest
+end
+
+local function read(index, raw)
+  local key = KEYS[index + 1]
+  local scope = { key = key, tail = '' }
+  local values, rest = unpacked(raw)
+  if values then
+    if rest < 0 then scope.tail = string.sub(raw, SIZE * 8 + 1) end
+  else
+    values, scope.isNew = {}, true
+    for field = 1, SIZE do values[field] = 0 end
+    -- Its leases may have outlived it.
+    local _, slots = running(tagOf(key))
+    values[4], values[7] = slots, now
+  end
+  scope.values = values
+  -- The clock was set back. The window must not last for longer than a window.
+  if values[1] > now then
+    values[1], scope.isNew, scope.isChanged = now, true, true
+  end
+  if now - values[1] >= windowMs then values[1], values[2], values[3] = 0, 0, 0 end
+  local hasTotals, isKnown, isStale = false, true, false
+  for order = 1, #TOTAL_KINDS do
+    local stored = values[HEAD + 2 * order - 1]
+    local held, present = floor(stored / 2), current[TOTAL_WINDOWS[order]]
+    if stored > 0 then hasTotals = true end
+    if stored % 2 == 0 then isKnown = false end
+    if held ~= present then isStale = true end
+    -- The clock was set back: the totals of the earlier date are gone.
+    if held > present then hasTotals = false break end
+  end
+  if not hasTotals then
+    for field = HEAD + 1, SIZE do values[field] = 0 end
+  elseif isStale then
+    local sums = running(tagOf(key))
+    for order = 1, #TOTAL_KINDS do
+      local field = HEAD + 2 * order
+      local stored, present = values[field - 1], current[TOTAL_WINDOWS[order]]
+      if floor(stored / 2) ~= present then values[field - 1], values[field] = present * 2 + stored % 2, sums[order] end
+    end
+  end
+  scope.hasTotals, scope.isKnown = hasTotals, hasTotals and isKnown
+  return scope
+end
+
+local function write(scope)
+  local value = struct.pack(FORMAT, unpack(scope.values, 1, SIZE))
+  if scope.isNew then
+    redis.call('SET', scope.key, value .. scope.tail, 'PX', scope.hasTotals and monthMs or max(windowMs, leaseMs * 2))
+    scope.isNew = false
+  else
+    -- Neither its end nor its expiry changes.
+    redis.call('SETRANGE', scope.key, 0, value)
+  end
+  scope.isChanged = false
+end
+
+local raws = redis.call('MGET', unpack(KEYS, 2))
+for index = 1, #KEYS - 1 do scopes[index] = read(index, raws[index]) end
 
 -- Counts in the open minute window, or opens one that began at `start`.
-local function countInWindow(start, requests, tokens)
-  if window.start == 0 then window.start = start end
-  window.requests, window.tokens = window.requests + requests, window.tokens + tokens
-  keepWindow()
-  -- Its fields say when it ends; the expiry only removes it.
-  redis.call('PEXPIRE', KEYS[1], windowMs)
+local function count(scope, start, amounts, requests)
+  local values = scope.values
+  if values[1] == 0 then
+    values[1], scope.isNew = start, true
+  end
+  values[2], values[3] = values[2] + requests, values[3] + amounts[2]
 end
 
--- Replaces the tokens of a lease.
-local function replace(lease, tokens, isHeld)
-  local reserved = isHeld and lease.tokens or 0
-  if window.start > 0 and lease.window == window.start then
-    window.tokens = math.max(0, window.tokens - reserved + tokens)
-    keepWindow()
+local function addTotals(scope, amounts, requests)
+  if not scope.hasTotals then return end
+  local values = scope.values
+  for order = 1, #TOTAL_KINDS do
+    local field, kind = HEAD + 2 * order, TOTAL_KINDS[order]
+    values[field] = max(0, values[field] + (kind == 1 and requests or amounts[kind]))
   end
-  if not totals then return end
-  for _, index in ipairs(TOTALS) do
-    if COUNTS[index] == 'tokens' then
-      totals[index] = math.max(0, totals[index] - (isHeld and amount(lease, index) or 0) + tokens)
+end
+
+-- Takes the amounts of a lease out of the windows that hold them.
+local function subtract(values, lease, window)
+  if values[1] > 0 and window == values[1] then values[3] = max(0, values[3] - lease.amounts[2]) end
+  for order = 1, #TOTAL_KINDS do
+    local field, kind = HEAD + 2 * order, TOTAL_KINDS[order]
+    if kind > 1 and floor(values[field - 1] / 2) == lease.dates[TOTAL_WINDOWS[order]] then
+      values[field] = max(0, values[field] - lease.amounts[kind])
     end
   end
 end
 
--- @param start of its minute window, if none is open
-local function addLease(id, tokens, begun, start)
-  if window.start == 0 then window.start = start end
-  local member = id .. ':' .. text(window.start) .. ':' .. text(tokens) .. ':' .. text(begun)
-  redis.call('ZADD', KEYS[3], now + leaseMs, member)
+-- Undoes all but the request of a lease, in its scopes but those of this call with `isKept`.
+local function undo(lease, isKept)
+  for tag, start in string.gmatch(lease.tags, '([^=,]+)=(%d+)') do
+    local key, found = STEM .. tag, nil
+    for index = 1, #scopes do
+      if scopes[index].key == key then found = scopes[index] end
+    end
+    if found and not isKept then
+      subtract(found.values, lease, number(start))
+      found.values[4], found.isChanged = max(0, found.values[4] - 1), true
+    elseif not found then
+      local values = unpacked(redis.call('MGET', key)[1])
+      if values then
+        subtract(values, lease, number(start))
+        values[4] = max(0, values[4] - 1)
+        redis.call('SETRANGE', key, 0, struct.pack(FORMAT, unpack(values, 1, SIZE)))
+      end
+    end
+  end
+end
+
+-- Whether Redis was emptied while a lease ran, which the totals do not count then.
+local function isOlder(scope, lease)
+  return scope.hasTotals and lease.begun < scope.values[5]
+end
+
+local function addRequest(scope, lease)
+  for order = 1, #TOTAL_KINDS do
+    local field = HEAD + 2 * order
+    if TOTAL_KINDS[order] == 1 then scope.values[field] = scope.values[field] + amount(lease, order) end
+  end
+end
+
+-- @param start of a minute window, where none is open
+local function addLease(id, tokens, cost, begun, start)
+  local tags = {}
+  for index = 1, #scopes do
+    local opened = scopes[index].values[1]
+    tags[index] = tagOf(scopes[index].key) .. '=' .. text(opened > 0 and opened or start)
+  end
+  local member = id .. ':' .. text(begun) .. ':' .. text(tokens) .. ':' .. text(cost) .. ':' .. table.concat(tags, ',')
+  redis.call('ZADD', LEASES, now + leaseMs, member)
+  local life = leaseMs * 2
   -- While there are totals, what an expired lease holds of them must still be subtracted.
-  redis.call('PEXPIRE', KEYS[3], math.max(leaseMs * 2, totals and monthMs or 0))
+  for index = 1, #scopes do
+    if scopes[index].hasTotals then life = max(life, monthMs) end
+  end
+  redis.call('PEXPIRE', LEASES, life)
   return member
 end
 
 if operation == 'settle' then
-  local member, tokens, requests, mode = find(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-  local isHeld = member ~= '' and redis.call('ZREM', KEYS[3], member) == 1
+  local member, requests, mode = find(ARGV[4]), tonumber(ARGV[7]), ARGV[8]
+  local amounts = { 1, tonumber(ARGV[5]), tonumber(ARGV[6]), 1 }
+  local isHeld = member ~= '' and redis.call('ZREM', LEASES, member) == 1
   if not isHeld and mode == 'none' then return 0 end
   if not isHeld and mode == 'use' then
-    local age = tonumber(ARGV[8])
-    if age < windowMs then countInWindow(now - age, tonumber(ARGV[9]), tonumber(ARGV[10])) end
-    addTotals(requests, tokens)
+    local age = tonumber(ARGV[9])
+    for _, scope in ipairs(scopes) do
+      if age < windowMs then count(scope, now - age, { 1, tonumber(ARGV[11]) }, tonumber(ARGV[10])) end
+      addTotals(scope, amounts, requests)
+      if age < windowMs or scope.hasTotals then write(scope) end
+    end
     return 1
   end
   local lease = readLease(member)
-  replace(lease, tokens, isHeld)
-  if isHeld and requests < 0 and lease.window == window.start then
-    window.requests = math.max(0, window.requests + requests)
-    keepWindow()
-  end
-  for _, index in ipairs(totals and TOTALS or {}) do
-    if COUNTS[index] == 'requests' and amount(lease, index) == 1 then
-      if isHeld then
-        if requests < 0 then totals[index] = math.max(0, totals[index] + requests) end
-      elseif isOlder(lease) then
+  for index, scope in ipairs(scopes) do
+    local values, window = scope.values, windowOf(lease, tagOf(scope.key))
+    local isIn = isHeld and window ~= nil
+    if isIn then
+      subtract(values, lease, window)
+      values[4] = max(0, values[4] - 1)
+    end
+    if values[1] > 0 and window == values[1] then
+      values[3] = values[3] + amounts[2]
+      if isIn and requests < 0 then values[2] = max(0, values[2] + requests) end
+    end
+    if scope.hasTotals then
+      addTotals(scope, amounts, 0)
+      if isIn and requests < 0 then
+        for order = 1, #TOTAL_KINDS do
+          local field = HEAD + 2 * order
+          if TOTAL_KINDS[order] == 1 then values[field] = max(0, values[field] - amount(lease, order)) end
+        end
+      elseif not isHeld and isOlder(scope, lease) then
         -- Redis was emptied meanwhile, and the store did not know a request that ran.
-        totals[index] = totals[index] + 1
+        addRequest(scope, lease)
       end
     end
+    if raws[index] then write(scope) end
   end
-  keepTotals()
+  if isHeld then undo(lease, true) end
   return 1
 end
 
 if operation == 'enter' then
-  local id, tokens, age = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+  local id, age = ARGV[4], tonumber(ARGV[7])
+  local amounts = { 1, tonumber(ARGV[5]), tonumber(ARGV[6]), 1 }
   local member = find(id)
   if member ~= id then
-    redis.call('ZADD', KEYS[3], now + leaseMs, member)
+    redis.call('ZADD', LEASES, now + leaseMs, member)
     return member
   end
-  member = addLease(id, tokens, micros - age * 1000, now - age)
+  member = addLease(id, amounts[2], amounts[3], micros - age * 1000, now - age)
   local lease = readLease(member)
-  if age < windowMs then countInWindow(window.start, 1, tokens) end
-  for _, index in ipairs(totals and TOTALS or {}) do totals[index] = totals[index] + amount(lease, index) end
-  keepTotals()
+  for _, scope in ipairs(scopes) do
+    if age < windowMs then count(scope, now - age, amounts, 1) end
+    for order = 1, scope.hasTotals and #TOTAL_KINDS or 0 do
+      local field = HEAD + 2 * order
+      scope.values[field] = scope.values[field] + amount(lease, order)
+    end
+    scope.values[4] = scope.values[4] + 1
+    write(scope)
+  end
   return member
 end
 
-local slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), now + leaseMs)
-if slots < redis.call('ZCARD', KEYS[3]) then
-  -- Leases whose process is gone. Those that expire later than a lease can were made before the clock was set back.
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 100)) do
-    redis.call('ZREM', KEYS[3], member)
-    replace(readLease(member), 0, true)
-    keepTotals()
+local id, tokens, cost = operation == 'change' and find(ARGV[4]) or ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local amounts = { 1, tokens, cost, 1 }
+
+-- Leases whose process is gone. Those that expire later than a lease can were made before the clock was set back.
+local earliest = scopes[1].values[6]
+if now >= earliest or earliest > now + leaseMs then
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, 1000)) do
+    redis.call('ZREM', LEASES, member)
+    undo(readLease(member))
   end
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. text(now + leaseMs), '+inf', 'LIMIT', 0, 100)) do
-    redis.call('ZADD', KEYS[3], now + leaseMs, member)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '(' .. text(now + leaseMs), '+inf', 'LIMIT', 0, 1000)) do
+    redis.call('ZADD', LEASES, now + leaseMs, member)
   end
-  slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), '+inf')
+  local first = redis.call('ZRANGE', LEASES, 0, 0, 'WITHSCORES')
+  local score = floor(number(first[2]))
+  scopes[1].values[6] = score > 0 and score or now + leaseMs
 end
 
-local id, tokens = ARGV[4], tonumber(ARGV[5])
-local known = ARGV[6 + #COUNTS]
-
 -- Totals of the store. What was settled since may not have reached it, and what runs has not.
-if known and (not totals or (not totals.known and known == '1')) then
-  local reserved = running()
-  if not totals then
-    totals = {}
-    redis.call('HSET', KEYS[2], 'e', micros)
-    for _, index in ipairs(TOTALS) do totals[index] = reserved[index] end
+for start = 8, #ARGV, 2 + #TOTAL_KINDS do
+  local scope, known = scopes[tonumber(ARGV[start])], ARGV[start + 1] == '1'
+  if not scope.hasTotals or (not scope.isKnown and known) then
+    local values, reserved = scope.values, running(tagOf(scope.key))
+    if not scope.hasTotals then values[5] = micros end
+    for order = 1, #TOTAL_KINDS do
+      local field, before = HEAD + 2 * order, tonumber(ARGV[start + 1 + order])
+      local settled = scope.hasTotals and values[field] - reserved[order] or 0
+      values[field - 1] = current[TOTAL_WINDOWS[order]] * 2 + (known and 1 or 0)
+      values[field] = max(settled, before) + reserved[order]
+    end
+    scope.hasTotals, scope.isKnown, scope.isNew, scope.isChanged = true, known, true, true
   end
-  for order, index in ipairs(TOTALS) do
-    local before = tonumber(ARGV[6 + #COUNTS + order])
-    totals[index] = math.max(totals[index] - reserved[index], before) + reserved[index]
-  end
-  totals.known, totals.isStored = known == '1', false
-  redis.call('HSET', KEYS[2], 'k', known)
-  keepTotals()
 end
 
 -- The lease that is to be changed, as far as it still exists: its request and its slot are counted already.
 local old = operation == 'change' and readLease(id) or nil
-local isHeld = old and redis.call('ZSCORE', KEYS[3], id) or false
-
--- The counts, in the order of the table.
-local function used()
-  local counts = {}
-  for index = 1, #COUNTS do
-    local counted = COUNTS[index]
-    if WINDOWS[index] == 'minute' then counts[index] = window[counted]
-    elseif counted == 'running' then counts[index] = slots
-    else counts[index] = totals and totals[index] or 0 end
-  end
-  return counts
+local isHeld = old and redis.call('ZSCORE', LEASES, id) or false
+local oldWindows = {}
+for index = 1, old and #scopes or 0 do
+  -- One that is known by its id alone, and is gone, was in all of them.
+  oldWindows[index] = old.tags == '' and 0 or windowOf(old, tagOf(scopes[index].key)) or false
 end
 
-local counts, isAdmitted = used(), operation ~= 'peek'
-for index = 1, #COUNTS do
-  local limit, isTokens = tonumber(ARGV[5 + index]), COUNTS[index] == 'tokens'
-  if limit >= 0 then
-    local isTotal = current[WINDOWS[index]]
-    if isTotal and not totals then return {} end
-    local cost = isTokens and tokens or 1
-    if isHeld and isTokens then
-      if isTotal then cost = cost - amount(old, index)
-      elseif old.window == window.start then cost = cost - old.tokens end
+local isAdmitted, missing, limits, at = operation ~= 'peek', 0, { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }, 1
+for index = 1, #scopes do
+  local scope = scopes[index]
+  local values, held = scope.values, isHeld and oldWindows[index]
+  local last = at + 2 * limits[at]
+  at = at + 1
+  while at < last do
+    local limit, maximum = limits[at], limits[at + 1]
+    local field, kind = POSITIONS[limit], KINDS[limit]
+    at = at + 2
+    if field > HEAD and not scope.hasTotals then
+      missing = missing + 2 ^ (index - 1)
+      at = last + 1
+    elseif kind == 2 or kind == 3 then
+      local more = amounts[kind]
+      if more > 0 or kind == 2 then
+        if held and field > HEAD then
+          more = more - amount(old, (field - HEAD) / 2)
+        elseif held and held == values[1] then
+          more = more - old.amounts[2]
+        end
+        if values[field] + more > maximum then isAdmitted = false end
+      end
+    elseif not (old and oldWindows[index]) and values[field] + 1 > maximum then
+      -- Leases that were lost with the sorted set are not counted for longer.
+      if kind == 4 and (now - values[7] >= leaseMs or values[7] > now) then
+        local _, slots = running(tagOf(scope.key))
+        values[4], values[7], scope.isChanged = slots, now, true
+      end
+      if values[field] + 1 > maximum then isAdmitted = false end
     end
-    if (isTokens or not old) and counts[index] + cost > limit then isAdmitted = false end
   end
+  at = last + 1
 end
+if missing > 0 then return missing end
 
 local member = ''
 if isAdmitted then
-  if isHeld then
-    redis.call('ZREM', KEYS[3], id)
-    replace(old, 0, true)
-  else
+  for index = 1, #scopes do
+    local scope = scopes[index]
+    local values, wasIn, held = scope.values, old and oldWindows[index], isHeld and oldWindows[index]
+    if held then subtract(values, old, held) end
     -- Where a lease that is to be changed has expired, its request runs all the same, and takes a slot again.
-    slots = slots + 1
+    if not held then values[4] = values[4] + 1 end
+    count(scope, now, amounts, wasIn and 0 or 1)
+    addTotals(scope, amounts, (not wasIn or not isHeld and isOlder(scope, old)) and 1 or 0)
   end
-  member = addLease(string.match(id, '^[^:]*'), tokens, micros, now)
-  countInWindow(now, old and 0 or 1, tokens)
-  addTotals((not old or not isHeld and isOlder(old)) and 1 or 0, tokens)
-  counts = used()
+  if isHeld then
+    redis.call('ZREM', LEASES, id)
+    undo(old, true)
+  end
+  member = addLease(string.match(id, '^[^:]*'), tokens, cost, micros, now)
 end
 
-local answer = {
-  isAdmitted and 1 or 0,
-  now,
-  window.start > 0 and window.start + windowMs - now or 0,
-  (not totals or totals.known) and 1 or 0,
-  member,
-}
-for index = 1, #COUNTS do
-  -- Clients do not read the largest integers exactly.
-  answer[5 + index] = counts[index] > 1e15 and text(counts[index]) or counts[index]
+local answer = { isAdmitted and 1 or isHeld and 2 or 0, now, member }
+for index = 1, #scopes do
+  local scope = scopes[index]
+  local values, base = scope.values, #answer
+  answer[base + 1] = values[1] > 0 and values[1] + windowMs - now or 0
+  answer[base + 2] = (not scope.hasTotals or scope.isKnown) and 1 or 0
+  for limit = 1, #POSITIONS do
+    local counted = values[POSITIONS[limit]]
+    -- Clients do not read the largest integers exactly.
+    answer[base + 2 + limit] = counted > 1e15 and text(counted) or counted
+  end
+  if isAdmitted or scope.isChanged then write(scope) end
 end
 return answer

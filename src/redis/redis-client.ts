@@ -56,14 +56,18 @@ interface ScriptOptions {
   /** For error messages; it is not sent. */
   readonly name: string;
   readonly lua: string;
-  readonly keys: number;
+  /** Absent: it varies, and all of them have one hash tag. */
+  readonly keys?: number;
 }
 
 /**
  * Runs a script as one call of `run`, with the same errors. The caller validates the result: Lua's `nil` and `false`
  * become null, `true` becomes 1, numbers become integers.
  */
-export type RedisScript = (keys: readonly string[], args?: readonly (string | number)[]) => Promise<unknown>;
+export type RedisScript = (
+  keys: readonly string[],
+  args?: readonly (string | number | Buffer)[],
+) => Promise<unknown>;
 
 /** For this long after a late answer, in milliseconds, Redis counts as slow and not as down. */
 const LATE_ANSWER_MS = 3000;
@@ -187,15 +191,16 @@ export class RedisClient {
   script({ name, lua, keys: count }: ScriptOptions): RedisScript {
     const digest = createHash('sha1').update(lua).digest('hex');
     return async (keys, args = []) => {
-      if (keys.length !== count) throw new TypeError(`the script ${name} takes ${count} keys`);
+      if (count !== undefined && keys.length !== count)
+        throw new TypeError(`the script ${name} takes ${count} keys`);
       return await this.run(async (redis) => {
         try {
-          return await redis.evalsha(digest, count, ...keys, ...args);
+          return await redis.evalsha(digest, keys.length, ...keys, ...args);
         } catch (error) {
           const verdict = classifyError(error);
           // NOSCRIPT means that it has not run, so this is not a retry.
           if (verdict.kind !== 'command' || verdict.error.code !== 'NOSCRIPT') throw error;
-          return await redis.eval(lua, count, ...keys, ...args);
+          return await redis.eval(lua, keys.length, ...keys, ...args);
         }
       });
     };

@@ -43,7 +43,7 @@ export interface RedisServer extends AsyncDisposable {
   promote(): Promise<void>;
   config(name: string, value: string | number): Promise<void>;
   /** For assertions, on a connection of the test's own. Rejects with what Redis says. */
-  command(...args: readonly [string, ...(string | number)[]]): Promise<unknown>;
+  command(...args: readonly [string, ...(string | number | Buffer)[]]): Promise<unknown>;
   /** How often a command arrived, whatever became of it, since the start or the last `CONFIG RESETSTAT`. */
   calls(command: string): Promise<number>;
   stop(): Promise<void>;
@@ -154,7 +154,7 @@ class Server implements RedisServer {
     await this.command('CONFIG', 'SET', name, value);
   }
 
-  async command(...[name, ...args]: readonly [string, ...(string | number)[]]): Promise<unknown> {
+  async command(...[name, ...args]: readonly [string, ...(string | number | Buffer)[]]): Promise<unknown> {
     return await within(this.#connected().call(name, ...args), name);
   }
 

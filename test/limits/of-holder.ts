@@ -9,7 +9,8 @@ export const holderScope = (id: string, limits: TierLimits = {}): Scope =>
 export const holderScopes = (id: string, limits: TierLimits = {}): Scopes =>
   makeScopes(id, [holderScope(id, limits)]);
 
-export const tokensOnly = (tokens: number) => ({ tokens, cost: 0 });
+/** Each token costs one billionth, so that cost follows the same model. */
+export const tokensOnly = (tokens: number) => ({ tokens, cost: tokens });
 
 export interface HolderLease {
   readonly real: Lease;

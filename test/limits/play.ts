@@ -1,7 +1,7 @@
 // Runs steps against a limiter and the model: both admit the same requests, reject by the same limit, have the same state at
 // every step, and end with nothing reserved.
 import { expect } from 'vitest';
-import { eachPlainLimit, type TierLimits } from '../../src/config/limit-table.ts';
+import { eachLimit, type TierLimits } from '../../src/config/limit-table.ts';
 import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { Model, type Request } from './model.ts';
 import type { HolderLease } from './of-holder.ts';
@@ -190,7 +190,7 @@ class Player {
     this.#now += REST_MS;
     await this.#rig.advance(REST_MS);
     await this.#admit(WITH_TOTALS, 0);
-    await this.#compare(eachPlainLimit(() => 9));
+    await this.#compare(eachLimit(() => 9));
     expect(this.#model.knowledge.kind).toBe('all');
   }
 }

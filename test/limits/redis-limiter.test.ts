@@ -4,13 +4,14 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
-import { PLAIN_LIMITS } from '../../src/config/limit-table.ts';
+import { LIMITS, TOTAL_LIMITS } from '../../src/config/limit-table.ts';
 import { utcDateAt } from '../../src/limits/calendar.ts';
 import { WINDOW_MS } from '../../src/limits/limiter.ts';
-import { keysOf, reserveScript } from '../../src/limits/reserve-script.ts';
+import { packedLimits, reserveScript, scriptScopesOf } from '../../src/limits/reserve-script.ts';
 import { REDIS_TIMEOUT, type RedisServer, startCluster } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { failure } from '../redis/recorder.ts';
+import { holderScopes } from './of-holder.ts';
 import {
   admitted,
   newHolder,
@@ -40,7 +41,19 @@ beforeAll(async () => {
 beforeEach(() => server.flush());
 afterAll(() => setting?.stop());
 
-const key = (holder: string, what: 'minute' | 'totals' | 'leases') => `tollgate:limit:{${holder}}:${what}`;
+const key = (holder: string, what: 'holder' | 'leases') => `tollgate:limit:{${holder}}:${what}`;
+
+/** Reads the fields of a scope, or writes them, as reserve.lua has them. */
+async function fields(holder: string, ...written: string[]): Promise<readonly number[]> {
+  const script = `
+    local format = '<' .. string.rep('I8', 17)
+    if #ARGV > 0 then redis.call('SET', KEYS[1], struct.pack(format, unpack(ARGV))) end
+    local values = { struct.unpack(format, redis.call('GET', KEYS[1])) }
+    for index = 1, 17 do values[index] = string.format('%.0f', values[index]) end
+    return values`;
+  const found = await server.command('EVAL', script, 1, key(holder, 'holder'), ...written);
+  return Array.isArray(found) ? found.map(Number) : [];
+}
 
 /** What the limiter has written, without the client's own probe. */
 async function keys(): Promise<string[]> {
@@ -195,23 +208,21 @@ describe('in Redis', () => {
     await using one = await startReplica(server.url);
     const holder = newHolder();
     const { lease } = admitted(await one.limiter.admit(holder, ALL, 10));
-    const named = ['leases', 'minute', 'totals'] as const;
+    const named = ['holder', 'leases'] as const;
     expect(await keys()).toEqual(named.map((what) => key(holder, what)));
     const life = async (what: (typeof named)[number]) =>
       Number(await server.command('PTTL', key(holder, what)));
     const check = async () => {
-      expect(await life('minute')).toBeGreaterThan(0);
-      expect(await life('minute')).toBeLessThanOrEqual(60_000);
       // The month, and some.
-      expect(await life('totals')).toBeGreaterThan(86_400_000);
-      expect(await life('totals')).toBeLessThanOrEqual(33 * 86_400_000);
+      expect(await life('holder')).toBeGreaterThan(86_400_000);
+      expect(await life('holder')).toBeLessThanOrEqual(33 * 86_400_000);
     };
     await check();
     expect(await life('leases')).toBeGreaterThan(60_000);
     lease.settle(5);
     await one.limiter.real.settled();
     await check();
-    expect(await keys()).toEqual([key(holder, 'minute'), key(holder, 'totals')]);
+    expect(await keys()).toEqual([key(holder, 'holder')]);
   });
 
   test('without daily and monthly limits nothing stays longer than a minute', async () => {
@@ -233,9 +244,10 @@ describe('in Redis', () => {
       await rig.setWall(ms);
       const holder = newHolder();
       admitted(await rig.limiter.admit(holder, ALL, 0));
-      const held = await server.command('HMGET', key(holder, 'totals'), 'd', 'm');
-      expect(held).toEqual([`${utcDateAt(ms).day}`, `${utcDateAt(ms).month}`]);
-      const life = Number(await server.command('PTTL', key(holder, 'totals')));
+      const held = await fields(holder);
+      // Twice the number, plus 1 for known totals; a day and a month.
+      expect([held[7], held[11]]).toEqual([utcDateAt(ms).day * 2 + 1, utcDateAt(ms).month * 2 + 1]);
+      const life = Number(await server.command('PTTL', key(holder, 'holder')));
       const date = new Date(ms);
       expect(ms + life).toBeGreaterThan(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1));
     };
@@ -244,16 +256,28 @@ describe('in Redis', () => {
 
   test('keys without expiry, above the limit or malformed recover by themselves', async () => {
     await using one = await startReplica(server.url);
-    for (const start of ['0', 'soon', '99999999999999', '-1', 'nan', 'inf']) {
+    const FUTURE = '99999999999999';
+    for (const start of ['0', '1', FUTURE, 'text', 'bytes', 'short', 'empty', 'hash']) {
       await server.flush();
       const holder = newHolder();
-      await server.command('HSET', key(holder, 'minute'), 's', start, 'r', '1000', 't', 'many');
-      await server.command('HSET', key(holder, 'totals'), 'd', start, 'r', '-7', 'm', 'may', 't', '1e400');
+      const name = key(holder, 'holder');
+      if (start === 'text') await server.command('SET', name, 'what is this');
+      else if (start === 'bytes') await server.command('SET', name, Buffer.alloc(17 * 8 + 5, 255));
+      else if (start === 'short') await server.command('SET', name, Buffer.alloc(16, 255));
+      else if (start === 'empty') await server.command('SET', name, '');
+      else if (start === 'hash') await server.command('HSET', name, 's', '1000');
+      else
+        await fields(
+          holder,
+          start,
+          ...[1000, 5000, 7000, start, start, start, start, 9e15].map(String),
+          ...Array.from({ length: 8 }, () => '9000000000000000'),
+        );
       await server.command('ZADD', key(holder, 'leases'), 1, 'what is this', '+inf', 'a:1:2:3');
       const first = await one.limiter.admit(holder, ALL, 10);
       if (first.kind === 'refused') {
         // Its window seems to have begun now. It ends in time.
-        expect(start).toBe('99999999999999');
+        expect(start).toBe(FUTURE);
         expect(first.retryAfterMs).toBeLessThanOrEqual(60_000);
         continue;
       }
@@ -270,20 +294,30 @@ describe('in Redis', () => {
   test('replicas of two versions share a holder, and a limit known to one affects no other', async () => {
     await using older = await startReplica(server.url);
     const added = { name: 'requests_per_month', window: 'month', counts: 'requests', about: '' } as const;
-    const script = reserveScript([...PLAIN_LIMITS, added]);
+    const script = reserveScript([...LIMITS, added]);
     const holder = newHolder();
     /** Whether its totals are known to the newer version, and the count of the added limit. */
     const newer = async (...totals: number[]) => {
-      const limits = [...PLAIN_LIMITS.map(() => -1), 1000];
-      const args = [WINDOW_MS, 30_000, 'peek', '', 0, ...limits, ...totals];
-      const answer = await server.command('EVAL', script, 3, ...keysOf(holder), ...args);
-      return Array.isArray(answer) ? [answer[3], answer.at(-1)] : answer;
+      const limits = packedLimits([[[LIMITS.length + 1, 1000]]]);
+      const args = [
+        WINDOW_MS,
+        30_000,
+        'peek',
+        '',
+        0,
+        0,
+        limits,
+        ...(totals.length === 0 ? [] : [1, ...totals]),
+      ];
+      const { keys } = scriptScopesOf(holderScopes(holder));
+      const answer = await server.command('EVAL', script, keys.length, ...keys, ...args);
+      return Array.isArray(answer) ? [answer[4], answer.at(-1)] : answer;
     };
     const used = async () => (await older.limiter.peek(holder, ALL)).requests_per_day?.used;
 
     const { lease } = admitted(await older.limiter.admit(holder, ALL, 10));
     expect(await newer()).toEqual([0, 1]);
-    expect(await newer(1, ...[7, 7, 7], 40)).toEqual([1, 41]);
+    expect(await newer(1, ...TOTAL_LIMITS.map(() => 7), 40)).toEqual([1, 41]);
     expect(await used()).toBe(8);
     lease.settle(10);
     admitted(await older.limiter.admit(holder, ALL, 10)).lease.settle(10);
@@ -299,10 +333,10 @@ describe('in Redis', () => {
     expect(await used()).toBe(1);
   });
 
-  test.each(['minute', 'totals', 'leases'] as const)('%s of another type is removed', async (what) => {
+  test('leases of another type are removed', async () => {
     await using one = await startReplica(server.url);
     const holder = newHolder();
-    await server.command('SET', key(holder, what), 'what is this');
+    await server.command('SET', key(holder, 'leases'), 'what is this');
     expect(await failure(Promise.resolve(one.limiter.admit(holder, ALL, 10)))).toMatchObject({
       code: 'WRONGTYPE',
     });

@@ -194,7 +194,7 @@ export class RedisSetting {
       },
       async flush(holder) {
         const stem = `tollgate:limit:{${holder}}`;
-        await client.run((redis) => redis.del(`${stem}:minute`, `${stem}:totals`, `${stem}:leases`));
+        await client.run((redis) => redis.del(`${stem}:holder`, `${stem}:leases`));
       },
       [Symbol.asyncDispose]: () => limiter.close(),
     };

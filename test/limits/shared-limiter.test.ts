@@ -261,7 +261,7 @@ test('out of memory: this process decides, call by call, until there is room', a
 test('a value of another type for a holder: one call in this process, then Redis again', async () => {
   await using one = await gateway();
   const holder = newHolder();
-  await server.command('SET', `tollgate:limit:{${holder}}:totals`, 'x');
+  await server.command('SET', `tollgate:limit:{${holder}}:leases`, 'x');
   admitted(await one.admit(holder)).lease.settle(0);
   expect(one.local.real.size).toBe(1);
   admitted(await one.admit(holder)).lease.settle(0);
