@@ -67,7 +67,7 @@ function load({ configFile, env }: AppOptions): LoadedConfig {
 
 function appOf(composed: Composed, resources: Lifecycle): App {
   const { foundation, front, products, configuration, admin, logger } = composed;
-  const { metrics, routing, resilience } = foundation;
+  const { metrics, routing, resilience, states } = foundation;
   const { server, keys } = front;
   const { reloader, watch } = configuration;
   let closing: Promise<boolean> | undefined;
@@ -92,7 +92,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
       reload: (bytes, files) => configuration.replace(bytes, files),
       markRejected: () => reloader.markRejected(),
       health: () => admin.health.report(),
-      report: async () => ({ samples: await metrics.registry.getMetricsAsJSON(), targets: admin.targets() }),
+      report: async () => ({ samples: await metrics.registry.getMetricsAsJSON(), upstreams: states() }),
     },
     issuer: keys.issuer,
     metrics,

@@ -6,10 +6,10 @@ import { rotationEndpoint } from './auth/rotation-endpoint.ts';
 import { Billing } from './billing/billing-wiring.ts';
 import { currentOrderOf } from './billing/order-verdict.ts';
 import { httpUrl } from './config/schema/addresses.ts';
-import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema/config-schema.ts';
+import { type Config, PASSTHROUGH_PATHS } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';
 import { GatewayError } from './errors.ts';
-import { connectionsWithin, descriptorLimit } from './http/accept/descriptors.ts';
+import { maxConnections } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
 import { Health } from './http/admin/health.ts';
 import { SpoolFiles } from './http/body/upload-spool.ts';
@@ -22,12 +22,11 @@ import { MODEL_PATH, Server } from './http/server.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
 import { Reloader } from './process/config-reload.ts';
 import { ConfigWatch } from './process/config-watch.ts';
-import { checkRedis, StoreCheck, targetStatesOf } from './process/health-checks.ts';
+import { checkRedis, StoreCheck } from './process/health-checks.ts';
 import type { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
 import type { LoadedConfig, WorkerSlot } from './process/worker.ts';
-import { Resilience } from './proxy/attempts/resilience.ts';
 import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
 import { ModelsEndpoint } from './proxy/models-endpoint.ts';
 import { ObjectOwners } from './proxy/objects/object-owners.ts';
@@ -35,8 +34,8 @@ import { StoredResponses } from './proxy/objects/stored-responses.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
 import { scopesOf } from './proxy/reservation/scopes-of.ts';
-import { Routing } from './proxy/routes/routing.ts';
 import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
+import { openUpstreams } from './proxy/upstream-wiring.ts';
 import { Realtime } from './realtime/realtime-endpoint.ts';
 import { openStore } from './store/open.ts';
 import { AccessLog } from './telemetry/log/access-log.ts';
@@ -44,6 +43,7 @@ import type { Logger } from './telemetry/log/logger.ts';
 import { createMetrics } from './telemetry/metrics/all-metrics.ts';
 import { openTracing } from './telemetry/traces/open-tracing.ts';
 import { Outbound } from './upstream/outbound/outbound.ts';
+import { DRAINS_CHANGED, REPORT_STATES } from './upstream/state/drains.ts';
 import { UsageReads } from './upstream/usage-reads.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
 
@@ -92,12 +92,12 @@ type Products = ReturnType<typeof openProducts>;
  */
 export async function compose(options: CompositionOptions) {
   const foundation = await openFoundation(options);
-  const front = await openFront(options, foundation);
+  const front = await openFront(options, foundation, () => configuration.reloader.config.hash);
   const usage = await openUsage(options, foundation, front);
   const products = openProducts(options, foundation, front, usage);
   const configuration = followConfiguration(options, foundation, front);
   const admin = openAdmin(options, foundation, front, usage, configuration);
-  mountRoutes(front, usage, products, admin.health);
+  mountRoutes(foundation, front, usage, products, admin.health);
 
   const adminUrl = await admin.listen();
   const url = await listen(options, front);
@@ -110,11 +110,11 @@ export async function compose(options: CompositionOptions) {
   configuration.watchFiles();
   return {
     ...{ foundation, front, products, configuration, url, logger: options.logger },
-    admin: { health: admin.health, targets: admin.targets, url: adminUrl },
+    admin: { health: admin.health, url: adminUrl },
   };
 }
 
-/** Telemetry, the configuration in force, the state of targets, and the store. */
+/** Telemetry, the store, the configuration in force, and the state of upstreams. */
 async function openFoundation({ config, env, logger, resources, now, random }: CompositionOptions) {
   const metrics = createMetrics();
   metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
@@ -126,30 +126,26 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     agent: (isTls, tls) => outbound.agent(isTls, { keepAlive: true }, tls),
   });
   resources.add('traces', () => tracing.close());
-  const routing = new Routing({
+  const store = await openStore(config.static.store, { spool: outboxDirectory(config.static) });
+  resources.add('store', () => store.close());
+  const upstreams = await openUpstreams({
     config: config.dynamic,
-    userAgent: `tollgate/${VERSION}`,
+    version: VERSION,
+    store: store.upstreams,
     metrics,
-    onRemoved: (upstream) => resilience.retire(upstream),
     logger,
-  });
-  resources.add('upstreams', () => routing.close());
-  const snapshot = () => routing.snapshot;
-  const resilience = new Resilience({
-    metrics,
-    share: () => snapshot().config.retry.budget,
+    onOpen: (name, close) => resources.add(name, close),
     ...(now === undefined ? {} : { now }),
     ...(random === undefined ? {} : { random }),
   });
-  const store = await openStore(config.static.store, { spool: outboxDirectory(config.static) });
-  resources.add('store', () => store.close());
-  return { metrics, outbound, tracing, routing, snapshot, resilience, store };
+  return { metrics, outbound, tracing, store, ...upstreams };
 }
 
 /** The components that a request reaches first: listener, overload control and authentication. */
 async function openFront(
   { config, slot, logger, resources }: CompositionOptions,
-  { metrics, tracing, snapshot, store }: Foundation,
+  { metrics, tracing, snapshot, store, drains, states }: Foundation,
+  configHash: () => string,
 ) {
   const fixed = config.static;
   const keys = await openKeys({
@@ -161,6 +157,12 @@ async function openFront(
     failuresPerMinute: () => snapshot().config.auth.failures_per_minute,
     onCompromised: (prefix) =>
       server.endWhere(({ keyPrefix }) => keyPrefix === prefix, new GatewayError('invalid_api_key')),
+    async onMessage(body) {
+      if (body === DRAINS_CHANGED) await drains.refresh();
+      return body === REPORT_STATES
+        ? JSON.stringify({ config_hash: configHash(), upstreams: states() })
+        : undefined;
+    },
   });
   resources.add('keys', () => keys.close());
   const accessLog = new AccessLog(logger);
@@ -304,7 +306,7 @@ function followConfiguration(
 /** Health, and the admin listener; a worker has no listener of its own. */
 function openAdmin(
   { config, slot, logger, resources }: CompositionOptions,
-  { metrics, routing, resilience, store }: Foundation,
+  { metrics, states, store }: Foundation,
   { keys, server, overload }: Front,
   metering: Usage,
   { reloader }: ReturnType<typeof followConfiguration>,
@@ -323,13 +325,10 @@ function openAdmin(
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });
-  const targets = () =>
-    [...routing.upstreams.values()].flatMap((upstream) => targetStatesOf(upstream, resilience));
   const { host, port, hosts = [] } = config.static.admin;
-  const admin = new AdminServer(metrics, health, { upstreams: targets, hosts });
+  const admin = new AdminServer(metrics, health, { upstreams: states, hosts });
   return {
     health,
-    targets,
     /** @returns the URL of the listener; empty in a worker */
     async listen(): Promise<string> {
       if (slot !== undefined) return '';
@@ -342,13 +341,16 @@ function openAdmin(
 
 /** Registers the routes of the public listener. */
 function mountRoutes(
+  { metrics }: Foundation,
   { server, overload }: Front,
   metering: Usage,
   { pipeline, storedCalls, realtime, passthrough, models, rotate, billing }: Products,
   health: Health,
 ): void {
-  const v1 = (method: Method, path: string, handler: Handler) =>
+  const v1 = (method: Method, path: string, handler: Handler) => {
+    metrics.addRoute(path);
     server.route(method, path, overload.guard(handler));
+  };
   for (const endpoint of MODEL_ENDPOINTS) {
     v1('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
   }
@@ -373,23 +375,6 @@ async function listen({ config, slot }: CompositionOptions, { server }: Front): 
   const { host, port } = config.static.listen;
   const at = await server.listen(host, slot?.port ?? port);
   return httpUrl(at.host, at.port, config.static.listen.tls);
-}
-
-/** This process's share of `listen.max_connections`. It warns when the limit on open files is too low for it. */
-function maxConnections(
-  { listen }: StaticConfig,
-  workers: number,
-  logger: Logger,
-): { maxConnections?: number } {
-  if (listen.max_connections === undefined) return {};
-  const max_connections = Math.ceil(listen.max_connections / workers);
-  const open_files = descriptorLimit();
-  const advised = connectionsWithin(open_files);
-  if (max_connections > advised) {
-    const text = 'listen.max_connections leaves too few open files for connections to upstreams';
-    logger.warn({ max_connections, open_files, advised }, text);
-  }
-  return { maxConnections: max_connections };
 }
 
 function readVersion(): string {

@@ -11,6 +11,7 @@ import { runHolders } from './cli/owners/holder-commands.ts';
 import { runKeys } from './cli/owners/keys-commands.ts';
 import { runTeams } from './cli/owners/team-commands.ts';
 import type { CommandIo } from './cli/support-command.ts';
+import { runUpstreams } from './cli/upstreams/upstreams-command.ts';
 import { runUsage } from './cli/usage-command.ts';
 import { ConfigError } from './config/config-fault.ts';
 import { parseBytes } from './config/load-config.ts';
@@ -37,6 +38,7 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
   tollgate holders           find and change holders of keys: list, show, set, tier, suspend, resume
   tollgate teams             groups of holders: add, list, show, set, remove
   tollgate orders            show and manage orders and their payments: list, show, check, trust, lapse
+  tollgate upstreams         states of upstreams, and taking one out of service: list, show, events, drain, resume
   tollgate usage             report usage: [--key PREFIX] [--tier T] [--since 7d] [--by model|day|upstream] [--json|--csv]
 
 All commands take --config FILE (default ./config.yaml). --version prints the version, --help this text.
@@ -81,6 +83,8 @@ export async function main(argv: string[], io: CommandIo = process): Promise<num
       return runOrders(rest, io);
     case 'usage':
       return runUsage(rest, io);
+    case 'upstreams':
+      return runUpstreams(rest, io);
     case 'explain':
       return runExplain(rest, io);
     case '--version':

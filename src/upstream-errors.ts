@@ -69,6 +69,11 @@ export const UPSTREAM_ERRORS = {
     'No upstream for this model can take the request at the moment.',
     'All targets are at `max_concurrency`, or paused after failures.',
   ),
+  upstream_out_of_service: busy(
+    503,
+    'No upstream for this model is in service at the moment.',
+    'Every target is drained (`tollgate upstreams drain`), disabled (`enabled: false`) or has weight 0; or the one upstream that stores the object is. An operator has to put one back.',
+  ),
   upstream_timeout: failed(
     504,
     'The upstream did not answer in time.',

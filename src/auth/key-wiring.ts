@@ -27,6 +27,8 @@ interface KeysOptions {
   readonly failuresPerMinute: () => number;
   /** Called when a key is revoked as compromised: its running requests have to end too. */
   readonly onCompromised: (prefix: Prefix) => void;
+  /** Called with each message of the fleet, also with those about keys. @returns what to answer */
+  readonly onMessage?: (body: string) => Promise<string | undefined>;
 }
 
 export interface Keys {
@@ -90,7 +92,10 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     url,
     logger,
     version: options.version,
-    onMessage: (text) => broadcast?.receive(text),
+    onMessage: async (text) => {
+      broadcast?.receive(text);
+      return options.onMessage?.(text);
+    },
     onLost: () => authenticator.unlinked(),
     onRestored: () => {
       authenticator.linked();

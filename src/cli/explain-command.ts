@@ -9,8 +9,9 @@ import { describeBody } from '../config/schema/body-rules.ts';
 import { type Config, type DynamicConfig, TIERS, type Tier } from '../config/schema/config-schema.ts';
 import { ENDPOINTS, type EndpointName, offered } from '../config/schema/endpoint-names.ts';
 import { formatDuration } from '../config/schema/units.ts';
-import { nearest } from '../config/source/nearest.ts';
-import { GatewayError } from '../errors.ts';
+import { nearestOf } from '../config/source/nearest.ts';
+import type { GatewayError } from '../errors.ts';
+import type { Forecast } from '../proxy/attempts/forecast.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints/json-endpoints.ts';
 import { keyOfCacheKey } from '../proxy/request/affinity-key.ts';
@@ -18,17 +19,24 @@ import {
   destinationOf,
   type ExampleRequest,
   requestOf,
+  routeOf,
   shownBody,
-  withoutHiddenValues,
   withoutValues,
 } from '../proxy/request/example-request.ts';
-import { type Route, RouteTable, type Target, targetName } from '../proxy/routes/route-table.ts';
-import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { type Route, type Target, targetName } from '../proxy/routes/route-table.ts';
+import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { rendezvousOrder } from '../upstream/load-balance.ts';
-import type { Transport } from '../upstream/transport.ts';
-import { Upstream } from '../upstream/upstream.ts';
+import type { UpstreamState } from '../upstream/state/upstream-state.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
-import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
+import {
+  fetchLiveState,
+  forecastOf,
+  gatewayText,
+  type LiveState,
+  liveOf,
+  liveText,
+  mergedStates,
+} from './live-state.ts';
 import { type CommandIo, readInput, runCommand } from './support-command.ts';
 
 const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--config FILE] [--json]
@@ -66,9 +74,9 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     if (rejected !== undefined) return reject(io, given.flag('json'), rejected);
     if ((given.text('model') ?? model) !== model)
       throw new UsageError('the body names another model than --model');
-    const found = find(config.dynamic, model);
+    const found = routeOf(config.dynamic, model);
     if (found === undefined) {
-      const near = nearestNames(model, Object.keys(config.dynamic.models));
+      const near = nearestOf(model, Object.keys(config.dynamic.models), MAX_NEAREST);
       if (given.flag('json')) io.stdout.write(json({ model, match: null, nearest: near }));
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
@@ -78,7 +86,9 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     if (request.rejected !== undefined) return reject(io, given.flag('json'), request.rejected);
     const { example } = request;
     const order = orderOf(found, given.text('cache-key'));
-    const question = { model, tier, route: found, live, called, example };
+    const key = given.text('cache-key');
+    const next = forecastOf(found, live, key);
+    const question = { model, tier, route: found, live, states: mergedStates(live), next, called, example };
     const explanation = { ...explain(config, question), ...(order && { order }) };
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live, found));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
@@ -109,49 +119,15 @@ function reject(io: CommandIo, asJson: boolean, { status, code, message, param }
 
 // --- from the configuration --------------------------------------------------------------------------------------------
 
-/** `explain` opens no connections to upstreams. */
-const NO_TRANSPORT: Transport = {
-  send: () => {
-    throw new GatewayError('internal_error');
-  },
-  retire: async () => undefined,
-  close: async () => undefined,
-};
-
-/** Looks a name up in the gateway's own route table, for any tier. */
-function find(config: DynamicConfig, model: string): Route | undefined {
-  const { models, upstreams } = withoutHiddenValues(config);
-  const metrics = createMetrics();
-  const table = new RouteTable(
-    models,
-    new Map(
-      Object.entries(upstreams).map(([name, upstream]) => [
-        name,
-        new Upstream(name, upstream, '', metrics, NO_TRANSPORT),
-      ]),
-    ),
-    {},
-    config.prices,
-  );
-  return table.find(model);
-}
-
-function nearestNames(model: string, names: readonly string[]): readonly string[] {
-  const left = new Set(names);
-  const near: string[] = [];
-  for (let name = nearest(model, left); name !== undefined; name = nearest(model, left)) {
-    near.push(name);
-    left.delete(name);
-    if (near.length === MAX_NEAREST) break;
-  }
-  return near;
-}
-
 interface Question {
   readonly model: string;
   readonly tier: Tier | undefined;
   readonly route: Route;
   readonly live: LiveState;
+  /** Of all processes together. */
+  readonly states: readonly UpstreamState[] | undefined;
+  /** Undefined without live states. */
+  readonly next: Forecast | undefined;
   /** Undefined for the first endpoint of the model. */
   readonly called: Endpoint | undefined;
   readonly example: ExampleRequest | undefined;
@@ -179,6 +155,8 @@ function explain(config: Config, question: Question) {
     hedge: route.hedge ?? null,
     refuse: [...(route.rejected?.values() ?? [])],
     targets: route.targets.map((target) => describeTarget(target, question)),
+    /** Of the next hundred requests those that the gateway would reject, by error code. Null without live states. */
+    next_rejected: question.next === undefined ? null : Object.fromEntries(question.next.rejected),
     retry,
     /** By tier; null when the tier is not offered. */
     limits: Object.fromEntries(
@@ -188,7 +166,9 @@ function explain(config: Config, question: Question) {
       url: live.url,
       config_hash: live.configHash ?? null,
       same_config: live.configHash === undefined ? null : live.configHash === config.hash,
-      upstreams: live.states !== undefined,
+      upstreams: live.replicas !== undefined,
+      replicas: live.replicas?.length ?? 0,
+      silent: live.silent,
     },
   };
 }
@@ -224,7 +204,7 @@ function matchOf(model: string, name: string) {
   };
 }
 
-function describeTarget(target: Target, { route, live, called, example }: Question) {
+function describeTarget(target: Target, { route, states, next, called, example }: Question) {
   const { targets: all, endpoints } = route;
   const { upstream, model, weight, priority } = target;
   const { timeouts: common, max_concurrency, stream_usage, health } = upstream.config;
@@ -248,7 +228,10 @@ function describeTarget(target: Target, { route, live, called, example }: Questi
     timeouts: target.timeouts ?? common,
     max_concurrency,
     health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
-    live: liveOf(live, upstream.name, model),
+    enabled: upstream.isEnabled && target.enabled !== false,
+    live: liveOf(states, upstream.name, maskKeys(model)),
+    /** Of the next hundred requests those that go to this target first. Null without live states. */
+    next_hundred: next === undefined ? null : (next.counts.get(target) ?? 0),
   };
 }
 
@@ -308,6 +291,7 @@ function textOf(explanation: Explanation, live: LiveState, route: Route): string
   const answer = response_model === 'alias' ? quote(model) : 'that the upstream sends';
   const after = retry.after_send ? 'one more' : 'none';
   const { fallback_on, hedge, refuse } = explanation;
+  const rejections = Object.entries(explanation.next_rejected ?? {});
   const head: readonly Line[] = [
     ['matches', matched],
     ['tiers', may],
@@ -324,23 +308,36 @@ function textOf(explanation: Explanation, live: LiveState, route: Route): string
     ...lineOf('hedge', hedge && `a second target after ${hedgeText(hedge)} without output`),
     ...lineOf('body', refuse.length > 0 && `refuses ${refuse.join(', ')}`),
     ['gateway', gatewayText(live, config.hash)],
+    ...rejections.map(
+      ([code, count]): Line => ['next', `${shown(count)} of the next 100 requests get ${code}`],
+    ),
   ];
   const blocks = targets.map((target, index) => {
     const isFirst = target.priority !== targets[index - 1]?.priority;
-    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, explanation, route.targets[index]?.price)}`;
+    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, route.targets[index]?.price)}`;
   });
   return `${quote(model)} by ${config.file} (${config.hash})\n${rows(head, '  ')}${blocks.join('')}`;
 }
 
-function targetText(
-  target: Explanation['targets'][number],
-  { server }: Explanation,
-  prices: Prices | undefined,
-): string {
-  const { upstream, builtin, scheme, host, path, headers, timeouts, health, live } = target;
+function targetText(target: Explanation['targets'][number], prices: Prices | undefined): string {
+  const {
+    upstream,
+    builtin,
+    scheme,
+    host,
+    path,
+    headers,
+    timeouts,
+    health,
+    live,
+    next_hundred: next,
+  } = target;
   const { forward_headers: forwarded, sends } = target;
-  const share =
-    target.weight === 0 ? 'weight 0: no requests' : `weight ${target.weight}: ${percent(target.share)}`;
+  const share = !target.enabled
+    ? 'disabled: no requests'
+    : target.weight === 0
+      ? 'weight 0: no requests'
+      : `weight ${target.weight}: ${percent(target.share)}`;
   const lines: readonly Line[] = [
     ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
     ['as model', quote(target.model)],
@@ -356,7 +353,8 @@ function targetText(
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),
-    ...lineOf('now', server.upstreams && liveText(live)),
+    ...lineOf('now', live && liveText(live)),
+    ...lineOf('next', next !== null && `gets ${shown(next)} of the next 100 requests first`),
   ];
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
@@ -380,4 +378,5 @@ function limitText(limits: Readonly<Record<string, number>> | null): string {
   return texts.length === 0 ? 'no limits' : texts.join(', ');
 }
 
+const shown = (count: number): string => `${Number(count.toFixed(1))}`;
 const percent = (share: number): string => `${Number((100 * share).toFixed(1))}%`;

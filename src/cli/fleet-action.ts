@@ -48,7 +48,7 @@ export class Fleet implements AsyncDisposable {
    * @param needs capability that a replica needs to act on it; undefined when every version can
    */
   confirmingAnnouncer(needs?: Capability): KeyAnnouncer {
-    return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.#confirm(body, needs) });
+    return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.send(body, needs) });
   }
 
   /** Undefined before a broadcast. */
@@ -60,13 +60,18 @@ export class Fleet implements AsyncDisposable {
     await this.#redis.close();
   }
 
-  async #confirm(body: string, needs: Capability | undefined): Promise<void> {
+  /**
+   * Sends a message to all replicas; its outcome is `result` from then on. Never rejects.
+   * @param needs capability that a replica needs to act on it; undefined when every version can
+   */
+  async send(body: string, needs: Capability | undefined): Promise<BroadcastResult> {
     const parts = { redis: this.#redis, url: this.#url, logger: this.#logger };
     try {
       this.#result = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, CONFIRM_MS, needs) };
     } catch (error) {
       this.#result = { kind: 'unsent', cause: error instanceof Error ? error.message : String(error) };
     }
+    return this.#result;
   }
 }
 
@@ -78,6 +83,8 @@ export interface FleetAction {
   readonly one: string;
   /** The capability that an older replica may lack: 'suspension'. */
   readonly what: string;
+  /** What a replica does that reaches neither store nor Redis. Default: it obeys within 60 s. */
+  readonly cutOff?: string;
 }
 
 /** Whether every running replica has confirmed. Always true without Redis, where replicas read the store. */
@@ -103,10 +110,13 @@ export function broadcastText(result: BroadcastResult | undefined, many: FleetAc
 }
 
 /** Warnings about missing confirmations. */
-export function warnings(result: BroadcastResult | undefined, { one, what }: FleetAction): readonly string[] {
+export function warnings(
+  result: BroadcastResult | undefined,
+  { one, what, cutOff = 'within 60 s' }: FleetAction,
+): readonly string[] {
   if (result === undefined || isConfirmed(result)) return [];
   const bound =
-    `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis within 60 s. ` +
+    `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis ${cutOff}. ` +
     'Run the command again to retry.';
   if (result.kind === 'unsent') return [`Warning: failed to notify the replicas: ${result.cause}.`, bound];
   const { missing, incapable } = result.confirmation;

@@ -1,51 +1,77 @@
-// Fetches the target states of a running gateway from its admin listener. Late or malformed answers count as no gateway. It sends
-// nothing to upstreams.
+// The states of upstreams that running gateways report: all processes of a fleet over Redis, otherwise the gateway at the admin address.
+// Late or malformed answers count as no gateway. It sends nothing to upstreams.
 import { Pool } from 'undici';
 import { z } from 'zod';
 import { httpUrl } from '../config/schema/addresses.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
-import type { TargetState } from '../http/admin/admin-listener.ts';
+import { formatDuration } from '../config/schema/units.ts';
+import { type Forecast, forecast, meanForecast } from '../proxy/attempts/forecast.ts';
+import { keyOfCacheKey } from '../proxy/request/affinity-key.ts';
+import { type Route, targetName } from '../proxy/routes/route-table.ts';
+import { parseUntrusted } from '../redis/foreign-text.ts';
+import { REPORT_STATES } from '../upstream/state/drains.ts';
+import {
+  mergeUpstreams,
+  type StateName,
+  type UpstreamState,
+  upstreamState,
+} from '../upstream/state/upstream-state.ts';
+import { Fleet } from './fleet-action.ts';
 
-/** In bytes. Far above the largest possible list of target states. */
+/** In bytes. Far above the largest possible list of states. */
 const MAX_RESPONSE = 2 ** 23;
 
-/** The state that a running gateway reports. */
-export interface LiveState {
-  /** URL of its admin listener; null when `admin.port` is 0. */
-  readonly url: string | null;
-  /** Undefined when no gateway reported it. */
+/** What one process reports. */
+export interface ReplicaState {
+  readonly id: string;
   readonly configHash: string | undefined;
-  readonly states: readonly TargetState[] | undefined;
+  readonly upstreams: readonly UpstreamState[];
 }
 
-/** The live state of one target. */
-interface TargetLive {
-  readonly state: TargetState['state'];
-  readonly in_flight: number;
-  /** Remaining cool-down in milliseconds; 0 when it accepts requests. */
-  readonly until_ms: number;
+/** The state that running gateways report. */
+export interface LiveState {
+  /** URL of the admin listener; null when `admin.port` is 0. */
+  readonly url: string | null;
+  /** Of the gateway at this URL, or else of one of the fleet. Undefined when none reported it. */
+  readonly configHash: string | undefined;
+  /** Undefined when no gateway reported its states. */
+  readonly replicas: readonly ReplicaState[] | undefined;
+  /** Replicas that did not answer, or whose version has no states to report. */
+  readonly silent: readonly string[];
 }
 
-const READINESS = z.object({ config_hash: z.string().regex(/^[0-9a-f]{12}$/) });
-const STATES = z.array(
-  z.object({
-    upstream: z.string(),
-    model: z.string(),
-    state: z.enum(['closed', 'open', 'half_open']),
-    in_flight: z.int().nonnegative(),
-    until_ms: z.number().nonnegative().exactOptional(),
-  }),
-) satisfies z.ZodType<readonly TargetState[]>;
+const HASH = z.string().regex(/^[0-9a-f]{12}$/);
+const READINESS = z.object({ config_hash: HASH });
+const STATES = z.array(upstreamState);
+const REPLY = z.object({ config_hash: HASH, upstreams: STATES });
 
 /**
- * Queries the admin listener of the configuration. It does not throw; what the gateway does not report is undefined.
- * @param timeoutMs deadline of both requests together, in milliseconds
+ * Queries the fleet and the admin listener of the configuration. It does not throw; what is not reported is undefined.
+ * @param timeoutMs deadline of the admin listener's answers, in milliseconds
  */
 export async function fetchLiveState(
-  { admin }: Pick<StaticConfig, 'admin'>,
+  { admin, redis }: Pick<StaticConfig, 'admin' | 'redis'>,
   timeoutMs: number,
 ): Promise<LiveState> {
-  if (admin.port === 0) return { url: null, configHash: undefined, states: undefined };
+  const [own, fleet] = await Promise.all([
+    fetchOwn(admin, timeoutMs),
+    redis === undefined ? undefined : fetchFleet(redis),
+  ]);
+  const { url, hash, upstreams } = own;
+  const alone = upstreams && [{ id: url ?? '', configHash: hash, upstreams }];
+  const isFleet = fleet !== undefined && fleet.replicas.length > 0;
+  const replicas = isFleet ? fleet.replicas : alone;
+  return { url, configHash: hash ?? replicas?.[0]?.configHash, replicas, silent: fleet?.silent ?? [] };
+}
+
+interface Own {
+  readonly url: string | null;
+  readonly hash: string | undefined;
+  readonly upstreams: readonly UpstreamState[] | undefined;
+}
+
+async function fetchOwn(admin: StaticConfig['admin'], timeoutMs: number): Promise<Own> {
+  if (admin.port === 0) return { url: null, hash: undefined, upstreams: undefined };
   // The unspecified addresses are for listening; connect to loopback instead.
   const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[admin.host] ?? admin.host;
   const url = httpUrl(host, admin.port);
@@ -60,41 +86,126 @@ export async function fetchLiveState(
     }
   };
   try {
-    const [readiness, states] = await Promise.all([ask('/readyz', READINESS), ask('/upstreams', STATES)]);
-    return { url, configHash: readiness?.config_hash, states };
+    const [readiness, upstreams] = await Promise.all([ask('/readyz', READINESS), ask('/upstreams', STATES)]);
+    return { url, hash: readiness?.config_hash, upstreams };
   } finally {
     await pool.destroy();
   }
 }
 
-/** Null when no gateway reported the target, or it has had no request yet. */
-export function liveOf({ states }: LiveState, upstream: string, model: string): TargetLive | null {
-  const found = states?.find((each) => each.upstream === upstream && each.model === model);
-  if (found === undefined) return null;
-  const { state, in_flight, until_ms = 0 } = found;
-  return { state, in_flight, until_ms };
+async function fetchFleet(redis: string): Promise<Pick<LiveState, 'silent'> & { replicas: ReplicaState[] }> {
+  await using fleet = await Fleet.open(redis);
+  const result = await fleet.send(REPORT_STATES, 'upstreams');
+  if (result.kind === 'unsent') return { replicas: [], silent: [] };
+  const { confirmed, missing, incapable } = result.confirmation;
+  const silent = [...missing, ...incapable].map(({ id }) => id);
+  const replicas: ReplicaState[] = [];
+  for (const { id, reply } of confirmed) {
+    const parsed = reply === undefined ? undefined : parseUntrusted(REPLY, reply);
+    if (parsed === undefined) silent.push(id);
+    else replicas.push({ id, configHash: parsed.config_hash, upstreams: parsed.upstreams });
+  }
+  return { replicas: replicas.sort((a, b) => (a.id < b.id ? -1 : 1)), silent };
+}
+
+/** What a command shows of one target, over all processes. */
+export interface TargetLive {
+  readonly state: StateName;
+  readonly breaker: 'closed' | 'half_open' | 'open';
+  readonly in_flight: number;
+  /** Milliseconds until it accepts requests; 0 when it does. */
+  readonly until_ms: number;
+  readonly latency_ms: number | null;
+  readonly health: UpstreamState['health'];
+  readonly drained: UpstreamState['drained'];
+  readonly last_failure: { readonly code: string; readonly at: string } | null;
+}
+
+/** The states of all processes as one; undefined when none reported. */
+export function mergedStates({ replicas }: LiveState): readonly UpstreamState[] | undefined {
+  return replicas && mergeUpstreams(replicas.map(({ upstreams }) => upstreams));
+}
+
+/** The mean over all processes, because a balancer spreads requests over them. */
+export function forecastOf(
+  route: Route,
+  { replicas }: LiveState,
+  cacheKey: string | undefined,
+): Forecast | undefined {
+  if (replicas === undefined) return undefined;
+  const affinity = cacheKey === undefined ? undefined : { key: keyOfCacheKey(cacheKey), nameOf: targetName };
+  return meanForecast(replicas.map(({ upstreams }) => forecast(route, upstreams, affinity)));
+}
+
+/** Null when no gateway reported the upstream. */
+export function liveOf(
+  states: readonly UpstreamState[] | undefined,
+  name: string,
+  model: string,
+): TargetLive | null {
+  const upstream = states?.find((each) => each.upstream === name);
+  if (upstream === undefined) return null;
+  const { health, drained, state } = upstream;
+  const target = upstream.targets.find((each) => each.model === model);
+  const isOut = state === 'drained' || state === 'disabled';
+  return {
+    state: target?.state ?? (isOut ? state : health?.ok === false ? 'unhealthy' : 'ok'),
+    breaker: target?.breaker ?? 'closed',
+    in_flight: target?.in_flight ?? 0,
+    until_ms: target?.cool_down?.ms ?? 0,
+    latency_ms: target?.latency_ms ?? null,
+    health,
+    drained,
+    last_failure: target?.last_failure ?? null,
+  };
 }
 
 /** For people: `breaker open, 0 in flight, cooling down for another 9s`. */
-export function liveText(live: TargetLive | null): string {
-  if (live === null) return 'no requests yet';
-  const coolDown = live.until_ms > 0 ? `, cooling down for another ${Math.ceil(live.until_ms / 1000)}s` : '';
-  return `breaker ${live.state.replace('_', ' ')}, ${live.in_flight} in flight${coolDown}`;
+export function liveText(live: TargetLive): string {
+  const { breaker, in_flight, until_ms, health, drained, last_failure: last } = live;
+  return [
+    ...(drained === null ? [] : [drainText(drained)]),
+    ...(live.state === 'disabled' ? ['disabled'] : []),
+    ...(health?.ok === false ? [`unhealthy: ${health.reason ?? 'the health check fails'}`] : []),
+    `breaker ${breaker.replace('_', ' ')}`,
+    `${in_flight} in flight`,
+    ...(until_ms > 0 ? [`cooling down for another ${Math.ceil(until_ms / 1000)}s`] : []),
+    ...(last === null ? [] : [`last failure ${last.code} at ${last.at}`]),
+  ].join(', ');
+}
+
+/** `drained by ann until 2030-01-31T00:00:00.000Z: maintenance` */
+export function drainText({ by, until, reason }: NonNullable<UpstreamState['drained']>): string {
+  const end = until === null ? 'until it is resumed' : `until ${until}`;
+  return `drained by ${by} ${end}${reason === null ? '' : `: ${reason}`}`;
+}
+
+/** `12s`, as an age. */
+export function ageText(at: string, now = Date.now()): string {
+  return formatDuration(Math.max(0, Math.round((now - Date.parse(at)) / 1000)) * 1000);
 }
 
 /**
  * The running gateway, for people.
  * @param hash hash of the configuration that the command read
  */
-export function gatewayText({ url, configHash, states }: LiveState, hash: string): string {
-  if (url === null) return 'no state to show: admin.port is 0, so its port is unknown';
-  if (configHash === undefined && states === undefined)
-    return `no state to show: no gateway answers at ${url}`;
+export function gatewayText({ url, configHash, replicas, silent }: LiveState, hash: string): string {
+  if (configHash === undefined && replicas === undefined)
+    return url === null
+      ? 'no state to show: admin.port is 0, so its port is unknown'
+      : `no state to show: no gateway answers at ${url}`;
+  const others = new Set(replicas?.map((each) => each.configHash).filter((each) => each !== hash));
   const which =
     configHash === undefined
       ? 'did not report its configuration in time'
       : configHash === hash
-        ? 'runs this configuration'
+        ? others.size === 0
+          ? 'runs this configuration'
+          : `runs this configuration, others of the fleet do not (${[...others].join(', ')})`
         : `runs another configuration or environment (${configHash}, this is ${hash})`;
-  return `${url} ${which}${states === undefined ? ', and reports no upstream states' : ''}`;
+  const count =
+    replicas === undefined || replicas.length === 1 ? '' : `; states of ${replicas.length} processes`;
+  const missing = silent.length === 0 ? '' : `; no answer from ${silent.join(', ')}`;
+  const none = replicas === undefined ? ', and reports no upstream states' : '';
+  return `${url ?? replicas?.[0]?.id} ${which}${none}${count}${missing}`;
 }

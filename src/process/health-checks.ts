@@ -1,13 +1,9 @@
-// The health checks of a running gateway for `/health`, and the target states for the admin listener. All checks are cheap.
+// The health checks of a running gateway for `/health`. All checks are cheap.
 import type { Keys } from '../auth/key-wiring.ts';
-import type { TargetState } from '../http/admin/admin-listener.ts';
-import type { Resilience } from '../proxy/attempts/resilience.ts';
 import type { Metering } from '../proxy/reservation/metering.ts';
 import type { Store } from '../store/store.ts';
-import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Upstream } from '../upstream/upstream.ts';
 
 /** Interval of checks, in milliseconds. */
 const STORE_CHECK_MS = 5000;
@@ -64,15 +60,4 @@ export class StoreCheck {
 /** Degraded without Redis or its subscription: replicas then enforce limits independently. */
 export function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering): 'ok' | 'degraded' {
   return redis?.isUp === true && isLinked && !isDegraded ? 'ok' : 'degraded';
-}
-
-/** The state of an upstream's targets, for the admin listener. */
-export function targetStatesOf(upstream: Upstream, { statuses, now }: Resilience): TargetState[] {
-  return Array.from(statuses.known(upstream), ([model, { breaker }]) => {
-    const { state, inFlight, rejection } = breaker.snapshot();
-    const about = { upstream: upstream.name, model: maskKeys(model), state, in_flight: inFlight };
-    return rejection === undefined
-      ? about
-      : { ...about, until_ms: Math.max(1, Math.ceil(rejection.until - now())) };
-  });
 }

@@ -8,10 +8,11 @@ import { AdminServer } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { mergeUpstreams } from '../upstream/state/upstream-state.ts';
 import { Reloader } from './config-reload.ts';
 import { ConfigWatch } from './config-watch.ts';
 import type { LoadedConfig } from './worker.ts';
-import { MergedMetrics, mergeChecks, mergeTargets } from './worker-merge.ts';
+import { MergedMetrics, mergeChecks } from './worker-merge.ts';
 import { Workers, type WorkerTimes } from './workers.ts';
 
 /** Timeout of a worker's report for an admin page. */
@@ -149,7 +150,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     {
       upstreams: async () => {
         const reports = await workers.reports(REPORT_TIMEOUT_MS);
-        return mergeTargets(reports.map(({ targets }) => targets));
+        return mergeUpstreams(reports.map(({ upstreams }) => upstreams));
       },
       hosts: at.hosts ?? [],
     },

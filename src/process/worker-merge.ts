@@ -1,7 +1,6 @@
-// Merges health, targets and metrics of all workers into one view. The counters of exited workers stay in the sums, so that no
+// Merges health and metrics of all workers into one view; upstream/state merges the states of upstreams. The counters of exited workers stay in the sums, so that no
 // counter decreases.
 import { AggregatorRegistry } from 'prom-client';
-import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { CheckState, HealthReport } from '../http/admin/health.ts';
 import type { Samples } from './worker-messages.ts';
 
@@ -46,31 +45,6 @@ export class MergedMetrics {
 /** prom-client declares `type` as a number; at run time it is a string. */
 function isCumulative(type: unknown): boolean {
   return type === 'counter' || type === 'histogram';
-}
-
-const STATES: readonly TargetState['state'][] = ['closed', 'half_open', 'open'];
-
-/** One row per target: the sum of requests in flight, and the worst breaker state. */
-export function mergeTargets(workers: readonly (readonly TargetState[])[]): TargetState[] {
-  const merged = new Map<string, TargetState>();
-  for (const target of workers.flat()) {
-    const key = JSON.stringify([target.upstream, target.model]);
-    const before = merged.get(key);
-    if (before === undefined) {
-      merged.set(key, target);
-      continue;
-    }
-    const until = Math.max(before.until_ms ?? 0, target.until_ms ?? 0);
-    const isWorse = STATES.indexOf(target.state) > STATES.indexOf(before.state);
-    merged.set(key, {
-      upstream: target.upstream,
-      model: target.model,
-      state: isWorse ? target.state : before.state,
-      in_flight: before.in_flight + target.in_flight,
-      ...(until === 0 ? {} : { until_ms: until }),
-    });
-  }
-  return [...merged.values()];
 }
 
 const CHECKS: readonly CheckState[] = ['ok', 'degraded', 'failed'];

@@ -2,8 +2,8 @@
 // and the IPC channel is private.
 import type { Registry } from 'prom-client';
 import type { FileContents } from '../config/source/referenced-files.ts';
-import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
+import type { UpstreamState } from '../upstream/state/upstream-state.ts';
 
 /** Metrics of one process, in prom-client's JSON form. */
 export type Samples = Awaited<ReturnType<Registry['getMetricsAsJSON']>>;
@@ -11,7 +11,7 @@ export type Samples = Awaited<ReturnType<Registry['getMetricsAsJSON']>>;
 /** What the admin listener shows of a worker. */
 export interface WorkerReport {
   readonly samples: Samples;
-  readonly targets: readonly TargetState[];
+  readonly upstreams: readonly UpstreamState[];
 }
 
 /** The data that a worker starts with. */

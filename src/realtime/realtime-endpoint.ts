@@ -8,7 +8,12 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
-import { type PlannedTarget, rejectedAttempt, TargetPlan } from '../proxy/attempts/target-plan.ts';
+import {
+  isOwnRejection,
+  type PlannedTarget,
+  rejectedAttempt,
+  TargetPlan,
+} from '../proxy/attempts/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {
@@ -138,6 +143,7 @@ export class Realtime {
       targets: route.targets,
       balance: route.balance,
       statusOf: resilience.statusOf,
+      isInService: ({ upstream }) => upstream.isInService,
       isHealthy: ({ upstream }) => upstream.isHealthy,
       now: resilience.now,
       random: resilience.random,
@@ -146,7 +152,7 @@ export class Realtime {
     for (let attempt = 1; ; attempt += 1) {
       const step = plan.next();
       if (step.kind === 'exhausted') {
-        last ??= rejectedAttempt(step);
+        last ??= rejectedAttempt(step, metrics);
         break;
       }
       if (last === undefined) resilience.budget.deposit();
@@ -158,7 +164,7 @@ export class Realtime {
       const result = await this.#try(order, step, early, endsAt - performance.now());
       if (result === undefined) return;
       // A busy target does not replace the answer of another one.
-      if (last === undefined || result.error.code !== 'upstream_busy') last = result;
+      if (last === undefined || !isOwnRejection(result.error.code)) last = result;
       exchange.throwIfStopped();
       if (!result.tryNextTarget || attempt >= config.retry.attempts || performance.now() >= endsAt) break;
     }

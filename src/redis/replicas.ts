@@ -55,7 +55,7 @@ return found`,
  * Kinds of change that a replica can apply. Every version applies a revocation, so it has no name here. A replica without a
  * description supports none of these.
  */
-const CAPABILITIES = ['tier', 'suspension'] as const;
+const CAPABILITIES = ['tier', 'suspension', 'upstreams'] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
 const Description = z.object({ version: z.string().max(64), understands: z.array(z.string()).readonly() });
@@ -77,7 +77,8 @@ interface ReplicasOptions {
   readonly logger: Logger;
   /** Version of Tollgate, announced for support. */
   readonly version: string;
-  readonly onMessage: (body: string) => void;
+  /** Applies a message, which is acknowledged afterwards. @returns what to answer, for a question */
+  readonly onMessage: (body: string) => Promise<string | undefined> | undefined;
   /** Called when messages may be missed from now on. */
   readonly onLost: () => void;
   /** Called when none is missed from now on. */
@@ -158,10 +159,17 @@ export class Replicas {
   #receive(text: string): void {
     const envelope = parseUntrusted(Envelope, text);
     if (envelope === undefined) return;
-    this.#options.onMessage(envelope.body);
-    const { ack } = envelope;
-    if (ack !== undefined)
-      this.#options.redis.run((commands) => commands.publish(ack, this.id)).catch(() => {});
+    const { redis, onMessage } = this.#options;
+    const { ack, body } = envelope;
+    const acknowledge = async (reply: string | undefined) => {
+      if (ack === undefined) return;
+      const text = reply === undefined ? this.id : `${this.id}\n${reply}`;
+      await redis.run((commands) => commands.publish(ack, text));
+    };
+    // Not acknowledged when it failed: the sender then reports this replica.
+    Promise.resolve(onMessage(body))
+      .then(acknowledge)
+      .catch(() => {});
   }
 }
 
@@ -173,7 +181,7 @@ interface SeenReplica {
 
 /** The result of a broadcast with acknowledgements. */
 export interface Confirmation {
-  readonly confirmed: readonly { readonly id: string; readonly ms: number }[];
+  readonly confirmed: readonly { readonly id: string; readonly ms: number; readonly reply?: string }[];
   readonly missing: readonly SeenReplica[];
   /** Replicas that acknowledge without effect: their version does not support this kind of change. */
   readonly incapable: readonly { readonly id: string; readonly version: string | undefined }[];
@@ -193,7 +201,7 @@ export async function sendAndConfirm(
   needs?: Capability,
 ): Promise<Confirmation> {
   const ack = `tollgate:ack:${randomBytes(12).toString('hex')}`;
-  const confirmed = new Map<string, number>();
+  const confirmed = new Map<string, { readonly ms: number; readonly reply?: string }>();
   const missing = new Map<string, number>();
   const incapable = new Map<string, string | undefined>();
   const check = async (id: string): Promise<void> => {
@@ -219,8 +227,11 @@ export async function sendAndConfirm(
     url,
     logger,
     channels: [ack],
-    onMessage: (_, id) => {
-      if (!confirmed.has(id)) confirmed.set(id, performance.now() - sentAt);
+    onMessage: (_, text) => {
+      const at = text.indexOf('\n');
+      const id = at === -1 ? text : text.slice(0, at);
+      const ms = performance.now() - sentAt;
+      if (!confirmed.has(id)) confirmed.set(id, at === -1 ? { ms } : { ms, reply: text.slice(at + 1) });
       missing.delete(id);
       onProgress();
     },
@@ -246,7 +257,7 @@ export async function sendAndConfirm(
     await subscription.close();
   }
   return {
-    confirmed: Array.from(confirmed, ([id, ms]) => ({ id, ms })),
+    confirmed: Array.from(confirmed, ([id, answer]) => ({ id, ...answer })),
     missing: Array.from(missing, ([id, seenMs]) => ({ id, seenMs })),
     incapable: Array.from(incapable, ([id, version]) => ({ id, version })),
   };

@@ -22,6 +22,7 @@ import type {
 import type { ObjectStore } from './object-record.ts';
 import type { OrganisationStore } from './organisation-record.ts';
 import type { ResponseStore } from './response-record.ts';
+import type { UpstreamStore } from './upstream-record.ts';
 import type { HolderTotals, UsageBatch, UsageLine, UsageQuery, UsageScope } from './usage-record.ts';
 
 /**
@@ -39,6 +40,8 @@ export interface Store {
 
   /** Owners of the objects that upstreams store. */
   readonly objects: ObjectStore;
+  /** Drains and state changes of upstreams. */
+  readonly upstreams: UpstreamStore;
   /** Owners and upstreams of stored responses. */
   readonly responses: ResponseStore;
 

@@ -1,6 +1,6 @@
 // Circuit breaker of one target: admits requests by the failures seen and by the waits that the target asks for. It judges no
 // response and sends nothing; the holder of a permit reports the result.
-import { MAX_RETRY_AFTER_MS } from '../errors.ts';
+import { type ErrorCode, MAX_RETRY_AFTER_MS } from '../errors.ts';
 
 /** `half_open`: the cool-down is over; one real request at a time probes whether the target has recovered. */
 export type BreakerState = 'closed' | 'open' | 'half_open';
@@ -14,7 +14,12 @@ export type BreakerState = 'closed' | 'open' | 'half_open';
  */
 export type ResultClass =
   | { readonly kind: 'success' | 'neutral' }
-  | { readonly kind: 'failure' | 'limited'; readonly retryAfterMs?: number };
+  | {
+      readonly kind: 'failure' | 'limited';
+      readonly retryAfterMs?: number;
+      /** What failed, for reports. */
+      readonly code?: ErrorCode;
+    };
 
 /**
  * Why a request is not admitted.
@@ -59,8 +64,10 @@ export interface BreakerOptions {
   readonly coolDownMs?: number;
   /** Upper bound of the cool-down. Default 60 s. */
   readonly maxCoolDownMs?: number;
-  /** Called on each state change. */
-  readonly onChange?: (state: BreakerState) => void;
+  /** Called on each state change, with its reason for people. */
+  readonly onChange?: (state: BreakerState, reason: string) => void;
+  /** Called when a pause begins that the target asked for, or that follows a 429. */
+  readonly onPause?: (ms: number, reason: string) => void;
 }
 
 /** State for reports and `explain`. */
@@ -74,6 +81,9 @@ export interface BreakerSnapshot {
   readonly failures: number;
   /** Why a request would be rejected now; undefined if it would be admitted. */
   readonly rejection: BreakerRejection | undefined;
+  /** Whether `force` would admit it. */
+  readonly isForcible: boolean;
+  readonly lastFailure: { readonly code: string; readonly at: Date } | undefined;
 }
 
 /** Upper bound of an upstream's `retry-after`. */
@@ -107,7 +117,8 @@ export class CircuitBreaker {
   readonly #minimum: number;
   readonly #coolDownMs: number;
   readonly #maxCoolDownMs: number;
-  readonly #onChange: (state: BreakerState) => void;
+  readonly #onChange: (state: BreakerState, reason: string) => void;
+  readonly #onPause: (ms: number, reason: string) => void;
   readonly #window: Window;
   /** Undefined while closed. */
   #openUntil: number | undefined;
@@ -117,6 +128,7 @@ export class CircuitBreaker {
   #inFlight = 0;
   #failuresInRow = 0;
   #failedProbes = 0;
+  #lastFailure: BreakerSnapshot['lastFailure'];
   /** Incremented when the breaker opens or closes; results of requests from an earlier period do not count. */
   #period = 0;
 
@@ -129,6 +141,7 @@ export class CircuitBreaker {
     this.#coolDownMs = options.coolDownMs ?? 10_000;
     this.#maxCoolDownMs = options.maxCoolDownMs ?? 60_000;
     this.#onChange = options.onChange ?? (() => {});
+    this.#onPause = options.onPause ?? (() => {});
     this.#window = new Window(options.windowMs ?? 30_000);
   }
 
@@ -168,8 +181,7 @@ export class CircuitBreaker {
    * rejection. A pause that the target named still applies.
    */
   force(): Permit | BreakerRejection {
-    const pause = this.#pause?.isExplicit === true ? this.#pauseRejection(this.#now()) : undefined;
-    return pause ?? this.#take(true);
+    return this.#namedPause() ?? this.#take(true);
   }
 
   snapshot(): BreakerSnapshot {
@@ -181,7 +193,13 @@ export class CircuitBreaker {
       successes,
       failures,
       rejection: this.rejection(),
+      isForcible: this.#namedPause() === undefined,
+      lastFailure: this.#lastFailure,
     };
+  }
+
+  #namedPause(): BreakerRejection | undefined {
+    return this.#pause?.isExplicit === true ? this.#pauseRejection(this.#now()) : undefined;
   }
 
   #pauseRejection(now: number): BreakerRejection | undefined {
@@ -211,7 +229,7 @@ export class CircuitBreaker {
     if (isProbe) {
       this.#probe = ticket;
       this.#probeSince = now;
-      this.#onChange('half_open');
+      this.#onChange('half_open', 'the cool-down is over; one request probes it');
     }
     return ticket;
   }
@@ -228,6 +246,8 @@ export class CircuitBreaker {
     const isProbe = this.#probe === ticket;
     const isProof = this.#provesRecovery(ticket);
     if (isProbe) this.#probe = undefined;
+    if (outcome.kind === 'failure' || outcome.kind === 'limited')
+      this.#lastFailure = { code: outcome.code ?? outcome.kind, at: new Date() };
     if (outcome.kind === 'limited') this.#pauseFor('limit', outcome.retryAfterMs);
     else if (outcome.kind === 'success') {
       if (isProof) this.#close();
@@ -236,7 +256,7 @@ export class CircuitBreaker {
       if (outcome.retryAfterMs !== undefined) this.#pauseFor('pause', outcome.retryAfterMs);
       if (isProbe) {
         this.#failedProbes += 1;
-        this.#open();
+        this.#open('the probe failed');
         // Requests of an earlier period, and forced ones, do not lengthen the cool-down.
       } else if (ticket.period === this.#period) this.#count(false);
     }
@@ -263,13 +283,15 @@ export class CircuitBreaker {
     const isTooMany = total >= this.#minimum && failures >= this.#ratio * total;
     if (this.#failuresInRow < this.#consecutive && !isTooMany) return;
     this.#period += 1;
-    this.#open();
+    this.#open(
+      isTooMany ? `${failures} of ${total} requests failed` : `${this.#failuresInRow} failures in a row`,
+    );
   }
 
-  #open(): void {
+  #open(why: string): void {
     const coolDownMs = Math.min(this.#coolDownMs * 2 ** this.#failedProbes, this.#maxCoolDownMs);
     this.#openUntil = this.#now() + coolDownMs * (1 - JITTER * this.#random());
-    this.#onChange('open');
+    this.#onChange('open', `${why}; the last one: ${this.#lastFailure?.code ?? 'unknown'}`);
   }
 
   #close(): void {
@@ -279,7 +301,7 @@ export class CircuitBreaker {
     this.#failuresInRow = 0;
     this.#failedProbes = 0;
     this.#window.clear();
-    this.#onChange('closed');
+    this.#onChange('closed', 'a request succeeded');
   }
 
   #pauseFor(cause: Pause['cause'], retryAfterMs: number | undefined): void {
@@ -293,6 +315,7 @@ export class CircuitBreaker {
     const replaces =
       pause === undefined || (pause.isExplicit === isExplicit ? until > pause.until : isExplicit);
     if (replaces) this.#pause = { until, cause, isExplicit };
+    if (pause === undefined) this.#onPause(until - now, this.#lastFailure?.code ?? cause);
   }
 }
 

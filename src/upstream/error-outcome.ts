@@ -79,7 +79,7 @@ export function unauthorized(error: unknown): Failure {
 
 /** `blameFor` for phases without computation (connection, handshake, upload), in which a timeout is a failure. */
 export function certainBlame(outcome: ErrorCode): ResultClass {
-  return outcome === 'upstream_timeout' ? { kind: 'failure' } : blameFor(outcome);
+  return outcome === 'upstream_timeout' ? { kind: 'failure', code: outcome } : blameFor(outcome);
 }
 
 /** The evidence that a result found by the gateway gives about the target. */
@@ -92,6 +92,7 @@ export function blameFor(outcome: 'ok' | ErrorCode): ResultClass {
     case 'draining':
     case 'invalid_api_key':
     case 'upstream_busy':
+    case 'upstream_out_of_service':
     // A slow model cannot be relayed from a hanging one.
     case 'upstream_timeout':
     // The work was done, in another form than requested.
@@ -102,7 +103,7 @@ export function blameFor(outcome: 'ok' | ErrorCode): ResultClass {
     case 'internal_error':
       return { kind: 'neutral' };
     default:
-      return { kind: 'failure' };
+      return { kind: 'failure', code: outcome };
   }
 }
 
@@ -128,7 +129,7 @@ function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): F
   return {
     error: new GatewayError(code, undefined, isShown ? { cause, status } : { cause }),
     tryNextTarget: triesNextTarget,
-    blame: outcomeOf(vote, retryAfterMs),
+    blame: outcomeOf(vote, vote === 'limited' ? 'upstream_rate_limited' : code, retryAfterMs),
     // A limit that names no time is not waited for: it may last for hours.
     retry:
       vote !== 'none' &&
@@ -162,9 +163,13 @@ export function filteredAnswer(headers: ResponseHeaders, body: Buffer, type: str
   };
 }
 
-function outcomeOf(vote: AnswerClass['vote'], retryAfterMs: number | undefined): ResultClass {
+function outcomeOf(
+  vote: AnswerClass['vote'],
+  code: ErrorCode,
+  retryAfterMs: number | undefined,
+): ResultClass {
   if (vote === 'none') return { kind: 'neutral' };
-  return retryAfterMs === undefined ? { kind: vote } : { kind: vote, retryAfterMs };
+  return retryAfterMs === undefined ? { kind: vote, code } : { kind: vote, code, retryAfterMs };
 }
 
 /**

@@ -5,6 +5,7 @@ import type { UpstreamAuth, UpstreamConfig } from '../config/schema/config-schem
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { CredentialQuotes } from './credential-quotes.ts';
 import type { Outbound } from './outbound/outbound.ts';
+import type { UpstreamState } from './state/upstream-state.ts';
 import { createTokenSource } from './tokens/create-source.ts';
 import { RenewedToken } from './tokens/renewed-token.ts';
 import type { AccessToken, TokenSource } from './tokens/token-source.ts';
@@ -33,6 +34,8 @@ export class UpstreamCredential {
   #previous: UpstreamConfig | undefined;
   #quotes: CredentialQuotes;
   #isStarted = false;
+  /** When the configuration with this credential was applied. */
+  #since = new Date();
 
   constructor(options: UpstreamCredentialOptions) {
     this.#options = options;
@@ -50,6 +53,20 @@ export class UpstreamCredential {
     if (bearer !== undefined) headers['authorization'] = `Bearer ${bearer}`;
     for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     return headers;
+  }
+
+  /** Its kind and age, for reports. */
+  get age(): UpstreamState['credential'] {
+    const config = this.#config;
+    if (config.kind === 'http' && config.auth !== undefined) {
+      const { fetchedAt, expiresAt } = this.#token?.current ?? {};
+      return { kind: 'fetched', since: timeOf(fetchedAt), expires_at: timeOf(expiresAt) };
+    }
+    const isGiven =
+      config.kind === 'http' && (config.api_key !== undefined || Object.keys(config.headers).length > 0);
+    return isGiven
+      ? { kind: 'configured', since: this.#since.toISOString(), expires_at: null }
+      : { kind: 'none', since: null, expires_at: null };
   }
 
   /** The fetched token that requests use now; undefined for a credential of the configuration. */
@@ -79,6 +96,7 @@ export class UpstreamCredential {
   replace(config: UpstreamConfig): void {
     const before = this.#config;
     this.#config = config;
+    this.#since = new Date();
     const [auth, authBefore] = [authOf(config), authOf(before)];
     if (!isDeepStrictEqual(auth, authBefore)) {
       this.#token?.stop();
@@ -179,6 +197,10 @@ function withoutCredentials(config: UpstreamConfig): object {
     tls: [tls, common].map((each) => [each?.server_name, Object.keys(each ?? {})]),
     outbound: [exceptions, ...[http, https].map((proxy) => proxy && new URL(proxy).origin)],
   };
+}
+
+function timeOf(ms: number | undefined): string | null {
+  return ms === undefined || !Number.isFinite(ms) ? null : new Date(ms).toISOString();
 }
 
 function authOf(config: UpstreamConfig): UpstreamAuth | undefined {

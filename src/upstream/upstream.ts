@@ -3,11 +3,8 @@
 import type { Agent } from 'node:http';
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
-import type { BodySource } from '../http/pieces/body-source.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import { EchoTransport } from './echo/echo.ts';
-import { HealthProbe } from './health-probe.ts';
 import {
   ALWAYS_FORWARDED,
   type ClientHeaders,
@@ -20,7 +17,11 @@ import { OriginQuarantines } from './http/origin-quarantine.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
 import { UpstreamEgress } from './outbound/upstream-egress.ts';
 import { providerOf, serverOf } from './provider-name.ts';
+import type { Drains } from './state/drains.ts';
+import { HealthProbe } from './state/health-probe.ts';
+import type { UpstreamState } from './state/upstream-state.ts';
 import type { Call, Sink, Transport } from './transport.ts';
+import type { UpstreamCall } from './upstream-call.ts';
 import { UpstreamCredential } from './upstream-credential.ts';
 import { endpoint, joinQuery } from './upstream-query.ts';
 
@@ -36,35 +37,6 @@ const OF_REQUESTS: ReadonlySet<string> = new Set([
 /** Length bound of an upstream's request id, in characters. */
 const MAX_ID = 128;
 
-/** The API operation to call. */
-interface CallTarget {
-  /** Below the API root, without a slash in front. */
-  readonly path: string;
-  /** Default POST. */
-  readonly method?: 'GET' | 'DELETE';
-  /** The client's query without its `?`, for a path of this request only. */
-  readonly query?: string;
-}
-
-/** One request for an upstream. */
-interface UpstreamCall {
-  readonly endpoint: CallTarget;
-  /** The complete body, already adapted to this upstream. */
-  readonly body: Buffer | BodySource;
-  /** Header value. Default: JSON. */
-  readonly contentType?: string | undefined;
-  readonly requestId: string;
-  readonly client: ClientHeaders;
-  /** The headers of the client that are forwarded. Default: those of the upstream. */
-  readonly forwarded?: ForwardedHeaders | undefined;
-  /** Header value with the accepted media types. */
-  readonly accept: string;
-  /** Use a new connection, because a keep-alive one was stale. */
-  readonly fresh: boolean;
-  /** The span of this call; replaces the client's. */
-  readonly trace?: TraceContext | undefined;
-}
-
 /** Events that an operator should see in the log. */
 export interface UpstreamEvents {
   /** Name resolution fails; addresses of an earlier lookup are used, as in `ResolverOptions`. */
@@ -73,6 +45,8 @@ export interface UpstreamEvents {
   onQuarantine?(kind: Unsolicited, ms: number): void;
   /** No new token could be fetched. @param isInForce whether the previous one is still valid */
   onTokenFailure?(error: Error, isInForce: boolean): void;
+  /** The result of the health check has changed. @param reason for people */
+  onHealth?(isHealthy: boolean, reason: string): void;
   /** The client certificate ends soon, or has ended. At most once a day. @param end Unix milliseconds */
   onCertificateExpiry?(end: number): void;
 }
@@ -94,8 +68,7 @@ export class Upstream {
   #common: Readonly<Record<string, string>> = {};
   #defaults: Readonly<Record<string, string>> = {};
   /** Shared by all upstreams of this name: after a reload the old one may still have requests in flight. */
-  readonly #inFlightGauge: { add(by: number): void };
-  readonly #healthyGauge: Metrics['upstreamHealthy'];
+  readonly #inFlightGauge: { readonly value: number | undefined; add(by: number): void };
   readonly #attempts: Metrics['upstreamAttempts'];
   /** Result → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
@@ -105,11 +78,13 @@ export class Upstream {
   /** Client headers that go to this upstream. */
   readonly forwarded: ForwardedHeaders;
   readonly #probe: HealthProbe | undefined;
+  readonly #drains: Pick<Drains, 'of'>;
   #inFlight = 0;
 
   /**
    * @param transport replaces the configured transport
    * @param quarantines shared by the upstreams of a gateway
+   * @param drains the upstreams that an operator has drained
    */
   constructor(
     name: string,
@@ -119,13 +94,15 @@ export class Upstream {
     transport?: Transport,
     events: UpstreamEvents = {},
     quarantines = new OriginQuarantines(),
+    drains: Pick<Drains, 'of'> = { of: () => undefined },
   ) {
     this.name = name;
     this.#config = config;
     this.#userAgent = userAgent;
     this.#inFlightGauge = metrics.upstreamInFlight.child({ upstream: name });
-    this.#healthyGauge = metrics.upstreamHealthy;
     this.#attempts = metrics.upstreamAttempts;
+    this.#drains = drains;
+    metrics.addUpstream(name);
     this.#durations = {
       ok: metrics.upstreamSeconds.child({ upstream: name, result: 'ok' }),
       failed: metrics.upstreamSeconds.child({ upstream: name, result: 'failed' }),
@@ -138,10 +115,6 @@ export class Upstream {
       this.#transport = transport ?? new EchoTransport();
     } else {
       const { origin } = new URL(config.base_url);
-      // PromQL's `increase` misses the first count of a series that does not start at 0.
-      for (const kind of ['idle', 'unsent', 'surplus']) {
-        metrics.upstreamUnsolicited.inc({ upstream: name, kind }, 0);
-      }
       this.#transport =
         transport ??
         new HttpTransport({
@@ -173,7 +146,7 @@ export class Upstream {
         check: (signal) => this.#checkHealth(health.path, signal),
         intervalMs: health.interval,
         random: Math.random,
-        onChange: (healthy) => this.#healthyGauge.set({ upstream: name }, healthy ? 1 : 0),
+        onChange: (isHealthy, reason) => events.onHealth?.(isHealthy, reason),
       });
     }
   }
@@ -240,21 +213,49 @@ export class Upstream {
     return this.#probe?.healthy ?? true;
   }
 
-  /** Starts the active health check and fetches the token, where they are configured. */
-  start(): void {
-    this.#credential.start();
-    this.#egress.start();
-    if (this.#probe === undefined) return;
-    this.#healthyGauge.set({ upstream: this.name }, 1);
-    this.#probe.start();
+  get isEnabled(): boolean {
+    return this.config.enabled !== false;
   }
 
-  /** Stops the health check and removes its gauge, because the upstream was removed from the configuration. */
+  /** Whether it may get new requests: it is neither disabled nor drained. */
+  get isInService(): boolean {
+    return this.isEnabled && this.#drains.of(this.name) === undefined;
+  }
+
+  /** Its state without that of its targets. */
+  describe(): Omit<UpstreamState, 'state' | 'last_failure' | 'targets'> {
+    const probe = this.#probe;
+    const drain = this.#drains.of(this.name);
+    return {
+      upstream: this.name,
+      health:
+        probe === undefined
+          ? null
+          : { ok: probe.healthy, since: probe.since.toISOString(), reason: probe.reason ?? null },
+      // Of all upstreams of this name, as in the metrics.
+      in_flight: this.#inFlightGauge.value ?? 0,
+      max_concurrency: this.config.max_concurrency,
+      credential: this.#credential.age,
+      drained:
+        drain === undefined
+          ? null
+          : { by: drain.actor, at: drain.at, until: drain.until, reason: drain.reason },
+    };
+  }
+
+  /** Starts the active health check and fetches the token, where they are configured. A disabled upstream is left alone. */
+  start(): void {
+    if (!this.isEnabled) return;
+    this.#credential.start();
+    this.#egress.start();
+    this.#probe?.start();
+  }
+
+  /** Stops the health check, because the upstream was removed from the configuration. */
   stop(): void {
     this.#credential.stop();
     this.#egress.stop();
     this.#probe?.stop();
-    this.#healthyGauge.remove({ upstream: this.name });
   }
 
   /** Call after `stop`, when no more requests are sent: requests in flight complete, then connections close. */
@@ -279,9 +280,10 @@ export class Upstream {
 
   /**
    * Takes one of the `max_concurrency` slots (bulkhead); `release` frees it, once.
-   * @throws GatewayError upstream_busy if all are taken
+   * @throws GatewayError upstream_busy if all are taken, upstream_out_of_service if it is drained or disabled
    */
   acquire(): void {
+    if (!this.isInService) throw new GatewayError('upstream_out_of_service');
     if (this.#inFlight >= this.config.max_concurrency) throw new GatewayError('upstream_busy');
     this.#inFlight += 1;
     this.#inFlightGauge.add(1);

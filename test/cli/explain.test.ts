@@ -8,10 +8,12 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { runExplain } from '../../src/cli/explain-command.ts';
 import { describeConfig } from '../../src/config/check/summary.ts';
 import { loadConfig } from '../../src/config/load-config.ts';
-import { AdminServer, type TargetState } from '../../src/http/admin/admin-listener.ts';
+import { AdminServer } from '../../src/http/admin/admin-listener.ts';
 import { Health } from '../../src/http/admin/health.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import type { UpstreamState } from '../../src/upstream/state/upstream-state.ts';
 import { closedPort } from '../helpers/closed-port.ts';
+import { targetSample, upstreamSample } from '../helpers/upstream-states.ts';
 import { PATIENCE, type TempDir, tempDir } from '../helpers/wait.ts';
 import { collector } from './collector.ts';
 
@@ -440,16 +442,19 @@ describe('with a running gateway', () => {
     }
   });
 
-  const STATES: readonly TargetState[] = [
-    { upstream: 'openai', model: 'another', state: 'closed', in_flight: 99 },
-    { upstream: 'another', model: 'd', state: 'closed', in_flight: 99 },
-    { upstream: 'azure', model: 'd', state: 'open', in_flight: 0, until_ms: 8200.5 },
-    { upstream: 'openai', model: 'gpt-4o-2024', state: 'half_open', in_flight: 4 },
-    { upstream: 'demo', model: 'echo', state: 'closed', in_flight: 0 },
+  const open = { breaker: 'open', cool_down: { cause: 'open', ms: 8200.5, admits_sole: true } } as const;
+  const STATES = [
+    upstreamSample('openai', [
+      targetSample('another', { in_flight: 99 }),
+      targetSample('gpt-4o-2024', { breaker: 'half_open', in_flight: 4 }),
+    ]),
+    upstreamSample('another', [targetSample('d', { in_flight: 99 })]),
+    upstreamSample('azure', [targetSample('d', open)]),
+    upstreamSample('demo', [targetSample('echo')]),
   ];
 
   /** A real admin listener at the address of the configuration. */
-  async function serve(hash: () => string, upstreams?: () => readonly TargetState[], host = '127.0.0.1') {
+  async function serve(hash: () => string, upstreams?: () => readonly UpstreamState[], host = '127.0.0.1') {
     const health = new Health({ version: '1', configHash: hash, draining: () => true, checks: {} });
     admin = new AdminServer(createMetrics(), health, upstreams && { upstreams });
     const { port } = await admin.listen('127.0.0.1', 0);
@@ -479,15 +484,18 @@ describe('with a running gateway', () => {
         { upstream: 'openai', live: { state: 'half_open', in_flight: 4, until_ms: 0 } },
         { upstream: 'azure', live: { state: 'open', in_flight: 0, until_ms: 8200.5 } },
         { upstream: 'bare', live: null },
-        { upstream: 'demo', live: { state: 'closed', in_flight: 0, until_ms: 0 } },
+        { upstream: 'demo', live: { state: 'ok', in_flight: 0, until_ms: 0 } },
       ],
+      next_rejected: {},
     });
+    // One request probes the first target; those after it go on to the next priority.
+    const targets: unknown = Reflect.get(Object(said), 'targets');
+    expect(targets).toMatchObject([1, 0, 0, 99].map((next_hundred) => ({ next_hundred })));
     const { out } = await explain(['--model', 'gpt-4o']);
     expect(out).toContain(`  gateway     http://127.0.0.1:${port} runs this configuration\n`);
     expect(out.match(/^ +now .*$/gm)).toEqual([
       '    now         breaker half open, 4 in flight',
       '    now         breaker open, 0 in flight, cooling down for another 9s',
-      '    now         no requests yet',
       '    now         breaker closed, 0 in flight',
     ]);
   });

@@ -46,7 +46,6 @@ describe('faults', () => {
       '13:23 models["a*b*c"].targets: must not be empty',
       '16:21 models.m.targets[0].upstream: there is no upstream `opnai`; did you mean `openai`?',
       '16:35 models.m.targets[0].model: has a `*`, but the name of this model has none',
-      '16:49 models.m.targets[0].weight: no target of priority 1 has a weight above 0',
       '17:9 models.m.targets[1].upstream: is missing',
       '18:12 models.m.tiers: is empty, so that no key can reach this model; leave it out for all tiers',
       '20:32 tiers.Lite.requests_per_minute: must be at least 1',
@@ -452,14 +451,6 @@ describe('models', () => {
     [
       '{ "m*": { targets: [{ upstream: one, model: "**" }] } }',
       '1:45 models["m*"].targets[0].model: has more than one `*`',
-    ],
-    [
-      '{ m: { targets: [{ upstream: one, model: x, weight: 0 }] } }',
-      '1:53 models.m.targets[0].weight: no target of priority 1 has a weight above 0',
-    ],
-    [
-      '{ m: { targets: [{ upstream: one, model: x }, { upstream: two, model: x, priority: 2, weight: 0.0 }] } }',
-      '1:95 models.m.targets[1].weight: no target of priority 2 has a weight above 0',
     ],
     [
       '{ m: { targets: [{ upstream: one, model: x, weight: -1 }] } }',

@@ -52,7 +52,7 @@ export const LAYERS: Order = [
 export const ROOMS: Readonly<Record<string, Order>> = {
   auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
   billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
-  cli: [['cli/owners'], ['cli']],
+  cli: [['cli/upstreams'], ['cli/owners'], ['cli']],
   config: [
     ['config'],
     ['config/check'],
@@ -80,7 +80,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   upstream: [
     ['upstream'],
     ['upstream/echo', 'upstream/http', 'upstream/tokens'],
-    ['upstream/outbound', 'upstream/transport.ts'],
+    ['upstream/outbound', 'upstream/transport.ts', 'upstream/state'],
   ],
   usage: [['usage'], ['usage/outbox'], ['usage/records']],
 };

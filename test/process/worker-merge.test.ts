@@ -1,7 +1,7 @@
 // The merged view of several workers, and the backoff of a worker slot.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { MergedMetrics, mergeChecks, mergeTargets } from '../../src/process/worker-merge.ts';
+import { MergedMetrics, mergeChecks } from '../../src/process/worker-merge.ts';
 import { WORKER_TIMES } from '../../src/process/workers.ts';
 import { Backoff } from '../../src/redis/reconnect-backoff.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
@@ -70,7 +70,7 @@ describe('the merged page', () => {
     expect(page.get('tollgate_config_info{hash="primary"}')).toBe(1);
     expect(page.get('tollgate_config_info{hash="worker"}')).toBeUndefined();
     expect(page.get('tollgate_config_restart_pending')).toBe(1);
-    expect(page.get('tollgate_config_reloads_total{result="applied"}')).toBeUndefined();
+    expect(page.get('tollgate_config_reloads_total{result="applied"}')).toBe(0);
     expect(page.get('tollgate_config_reloads_total{result="rejected"}')).toBe(1);
     expect(page.get('tollgate_workers{state="serving"}')).toBe(1);
     const memory = [...theirs, ...ours].filter(({ name }) => name === 'process_resident_memory_bytes');
@@ -122,18 +122,6 @@ test('the worst state of each check counts', () => {
       { ...report, checks: { load: 'ok' } },
     ]),
   ).toEqual({ store: 'degraded', redis: 'degraded', load: 'failed' });
-});
-
-test('each target has one row: the sum of its requests and its worst breaker state', () => {
-  const target = { upstream: 'u', model: 'm', in_flight: 1 };
-  const other = { upstream: 'u', model: 'n', in_flight: 1, state: 'closed' } as const;
-  expect(
-    mergeTargets([
-      [{ ...target, state: 'closed' }, other],
-      [{ ...target, state: 'open', until_ms: 40 }],
-      [{ ...target, state: 'half_open', until_ms: 10 }],
-    ]),
-  ).toEqual([{ ...target, in_flight: 3, state: 'open', until_ms: 40 }, other]);
 });
 
 test('a slot restarts at once, later with backoff, and at once after a calm period', () => {

@@ -20,6 +20,7 @@ import {
   usageChunk,
 } from '../helpers/hostile-upstream.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
+import { targetSample, upstreamSample } from '../helpers/upstream-states.ts';
 import { tempDir, until, within } from '../helpers/wait.ts';
 import { files, stored } from '../usage/samples.ts';
 import {
@@ -125,8 +126,13 @@ describe('two workers', () => {
     expect(names).toEqual([...new Set(names)]);
     expect(await redis.command('ZCARD', 'tollgate:replicas')).toBe(2);
     expect(gateway.output.match(/listening on/g)).toHaveLength(1);
-    const targets = await (await fetch(`${gateway.adminUrl}/upstreams`)).json();
-    expect(targets).toEqual([{ upstream: 'up', model: 'upstream-model', state: 'closed', in_flight: 0 }]);
+    const upstreams = await (await fetch(`${gateway.adminUrl}/upstreams`)).json();
+    expect(upstreams).toMatchObject([
+      upstreamSample('up', [targetSample('upstream-model')], {
+        max_concurrency: 400,
+        credential: { kind: 'configured', since: expect.any(String), expires_at: null },
+      }),
+    ]);
   });
 
   test('receive a revocation, and the command waits for both', async () => {

@@ -216,7 +216,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
     atHead = running();
   };
   const exchange = new Exchange(request, client, '192.0.2.1');
-  const resilience = new Resilience({ metrics, share: () => 1, now: () => 0, random: () => 0 });
+  const resilience = new Resilience({ share: () => 1, now: () => 0, random: () => 0 });
   const attempts = new Attempts({
     request: {
       exchange,

@@ -185,8 +185,28 @@ describe('nothing left', () => {
     expect(started.next()).toEqual({ kind: 'exhausted', cause: 'tried', retryAfterMs: 2000 });
   });
 
-  test('a route without targets has been tried', () => {
-    expect(setting({}).plan().next()).toEqual({ kind: 'exhausted', cause: 'tried', retryAfterMs: 0 });
+  test('a route whose targets have no weight, or are out of service, is out of service', () => {
+    const exhausted = { kind: 'exhausted', cause: 'out_of_service', retryAfterMs: 5000 };
+    expect(setting({}).plan().next()).toEqual(exhausted);
+    expect(setting({ a: '1x0' }).plan().next()).toEqual(exhausted);
+    const { plan } = setting({ a: '1', b: '2' });
+    expect(plan({ isInService: () => false }).next()).toEqual(exhausted);
+    expect(names(plan({ isInService: ({ name }) => name === 'b' }))).toEqual(['b']);
+  });
+
+  test('the only one in service is a sole target', () => {
+    const { plan, open } = setting({ a: '1', b: '1' });
+    open('b');
+    expect(names(plan({ isInService: ({ name }) => name === 'b' }))).toEqual(['b']);
+  });
+
+  test('a target that leaves service during a request is not tried any more', () => {
+    const { plan } = setting({ a: '1', b: '2' });
+    let isOut = false;
+    const begun = plan({ isInService: ({ name }) => name === 'a' || !isOut });
+    handed(begun.next()).permit.release(FAILURE);
+    isOut = true;
+    expect(begun.next()).toMatchObject({ kind: 'exhausted', cause: 'tried' });
   });
 });
 

@@ -230,7 +230,7 @@ describe('a replica', () => {
       url: late.url,
       logger,
       version: '9.8.7',
-      onMessage: () => {},
+      onMessage: () => undefined,
       onLost: () => void events.push('lost'),
       onRestored: () => void events.push('restored'),
     });

@@ -51,7 +51,7 @@ test('on a full disk writes and the check fail, reads work, and freed space repa
   const path = dir.file('keys.db');
   const script = fileURLToPath(new URL('./children/fill-up.ts', import.meta.url));
   // A limit on the size of files stands in for a small disk: what SQLite writes beyond it fails.
-  const limited = 'ulimit -S -f 1200; trap "" XFSZ; exec "$0" "$1" "$2"';
+  const limited = 'ulimit -S -f 1800; trap "" XFSZ; exec "$0" "$1" "$2"';
   const output = execFileSync('sh', ['-c', limited, process.execPath, script, path], { encoding: 'utf8' });
   const { stored, failures, readable, checks } = JSON.parse(output);
   expect(failures).toEqual(['store_unavailable']);

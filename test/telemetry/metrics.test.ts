@@ -4,7 +4,6 @@ import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { ERRORS } from '../../src/errors.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
-import { BreakerSeries } from '../../src/telemetry/metrics/upstreams-metrics.ts';
 import { fillMetrics } from '../../tools/metric-tables.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
@@ -195,23 +194,29 @@ test('the running version and the duration of Argon2 are exported', async () => 
   expect(text).not.toMatch(/^tollgate_redis_up /m);
 });
 
-describe('the breakers of a pattern', () => {
-  test('share a series, which has the worst state and ends with the last model', () => {
-    const shown = new Map<string, number>();
-    const key = ({ upstream, model }: { upstream: string; model: string }) => `${upstream} ${model}`;
-    const series = new BreakerSeries({
-      set: (labels, value) => shown.set(key(labels), value),
-      remove: (labels) => shown.delete(key(labels)),
-    });
-    series.set('one', 'x-*', 'x-a', 'open');
-    series.set('one', 'x-*', 'x-b', 'closed');
-    series.set('two', 'm', 'm', 'half_open');
-    expect(Object.fromEntries(shown)).toEqual({ 'one x-*': 2, 'two m': 1 });
-    series.forget('one', 'x-*', 'x-a');
-    expect(shown.get('one x-*')).toBe(0);
-    series.forget('one', 'x-*', 'never-seen');
-    series.forget('one', 'x-*', 'x-b');
-    expect([...shown.keys()]).toEqual(['two m']);
+describe('the states of upstreams', () => {
+  test('have series from the start, and counters begin at 0', async () => {
+    expect(await gateway.metrics()).toMatch(
+      /^tollgate_upstream_breaker_state\{upstream="one",model="x-\*"\} 0$/m,
+    );
+    for (const sample of [
+      'tollgate_upstream_breaker_state{upstream="two",model="m"} 0',
+      'tollgate_upstream_in_service{upstream="two"} 1',
+      'tollgate_upstream_attempts_total{upstream="two",outcome="upstream_auth_error"} 0',
+      'tollgate_upstream_attempts_total{upstream="two",outcome="ok"} 0',
+      'tollgate_streams_broken_total{upstream="two",cause="stream_incomplete"} 0',
+    ])
+      expect((await gateway.metrics()).split('\n')).toContain(sample);
+  });
+
+  test('of a pattern share a series, which has the worst', async () => {
+    one.always(json(500, upstreamError('no')));
+    for (let each = 0; each < 6; each += 1) await gateway.chat(chatRequest({ model: 'any/bad' }));
+    one.always(json(200, completion()));
+    await gateway.chat(chatRequest({ model: 'any/good' }));
+    // The clock of this gateway ends every cool-down at once.
+    expect(await gateway.metric('tollgate_upstream_breaker_state{upstream="one",model="x-*"}')).toBe(1);
+    expect(await gateway.metrics()).not.toContain('x-bad');
   });
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { HealthProbe, type HealthProbeOptions } from '../../src/upstream/health-probe.ts';
+import { HealthProbe, type HealthProbeOptions } from '../../src/upstream/state/health-probe.ts';
 
 interface Timer {
   readonly at: number;

@@ -124,8 +124,9 @@ function checkMembers(entry: YamlNode, path: YamlPath, fault: ReportFault, warn:
 function checkTargets(
   name: string,
   model: YamlNode,
-  upstreams: ReadonlySet<string>,
+  upstreams: ReadonlyMap<string, YamlPair>,
   fault: ReportFault,
+  warn: ReportFault,
 ): void {
   const targets = itemsOf(model, 'targets');
   /** By priority: total weight of the group, and the position of its first target. */
@@ -141,7 +142,7 @@ function checkTargets(
         literal && /^[\w./-]{1,64}$/.test(wanted)
           ? `there is no upstream \`${wanted}\``
           : 'there is no upstream of this name';
-      const near = literal ? suggestion(wanted, upstreams) : '';
+      const near = literal ? suggestion(wanted, upstreams.keys()) : '';
       fault(upstream.span.start, [...path, 'upstream'], what + near + origin(upstream));
     }
     const there = findNode(target, ['model'])?.node;
@@ -152,22 +153,38 @@ function checkTargets(
       fault(there.span.start, [...path, 'model'], 'has a `*`, but the name of this model has none');
     }
     const priority = readInteger(nodeText(target, 'priority') ?? '1');
-    const weight = readDecimal(nodeText(target, 'weight') ?? '1');
     if (!priority.ok || target.kind !== 'branch') return;
     const at = (findNode(target, ['weight'])?.node ?? target).span.start;
     const group = groups.get(priority.value) ?? { weight: 0, at, index };
-    // An invalid weight counts as 1: it has a fault already.
-    groups.set(priority.value, { ...group, weight: group.weight + (weight.ok ? Math.abs(weight.value) : 1) });
+    groups.set(priority.value, { ...group, weight: group.weight + weightOf(target) });
   });
+  const isUsed = (target: YamlNode) =>
+    isEnabled(target) &&
+    isEnabled(upstreams.get(nodeText(target, 'upstream') ?? '')?.value) &&
+    weightOf(target) !== 0;
   for (const [priority, { weight, at, index }] of groups) {
-    if (weight === 0) {
-      fault(
-        at,
-        ['models', name, 'targets', index, 'weight'],
-        `no target of priority ${priority} has a weight above 0`,
-      );
-    }
+    const path = ['models', name, 'targets', index, 'weight'];
+    if (weight === 0)
+      warn(at, path, `no target of priority ${priority} has a weight above 0: they get no requests`);
   }
+  const [first] = targets;
+  if (first !== undefined && !targets.some(isUsed))
+    warn(
+      first.span.start,
+      ['models', name, 'targets'],
+      'no target is in service (`enabled`, `weight`): requests for this model get a 503 upstream_out_of_service',
+    );
+}
+
+/** An invalid weight counts as 1: it has a fault already. */
+function weightOf(target: YamlNode): number {
+  const weight = readDecimal(nodeText(target, 'weight') ?? '1');
+  return weight.ok ? Math.abs(weight.value) : 1;
+}
+
+/** Whether an upstream or a target is not taken out of service. */
+function isEnabled(entry: YamlNode | undefined): boolean {
+  return nodeText(entry, 'enabled') !== 'false';
 }
 
 function checkModelTiers(
@@ -233,6 +250,7 @@ function checkPassthrough(
   tree: YamlMapping,
   upstreams: ReadonlyMap<string, YamlPair>,
   fault: ReportFault,
+  warn: ReportFault,
 ): void {
   const there = findNode(tree, ['passthrough', 'upstream'])?.node;
   const wanted = nodeText(there);
@@ -244,7 +262,8 @@ function checkPassthrough(
     fault(there.span.start, path, `there is no upstream of this name${near}${origin(there)}`);
   } else if (upstream.value.kind === 'branch' && isGiven(upstream.value.entries.get('builtin')?.value)) {
     fault(there.span.start, path, 'is a builtin, which keeps no objects');
-  }
+  } else if (!isEnabled(upstream.value))
+    warn(there.span.start, path, 'is disabled: these calls get a 503 upstream_out_of_service');
 }
 
 /** Two listeners can share a port only on different addresses, neither of them the wildcard. */
@@ -328,11 +347,10 @@ export function checkReferences(
     }
   }
   for (const [name, entry] of upstreams) checkUpstream(name, entry, fault, warn);
-  const names = new Set(upstreams.keys());
   const configured = checkTiers(tree, fault);
-  checkPassthrough(tree, upstreams, fault);
+  checkPassthrough(tree, upstreams, fault, warn);
   for (const [name, entry] of models) {
-    checkTargets(name, entry.value, names, fault);
+    checkTargets(name, entry.value, upstreams, fault, warn);
     checkRouting(name, entry.value, warn);
     checkMembers(entry.value, ['models', name], fault, warn);
     checkModelTiers(name, entry, configured, fault);

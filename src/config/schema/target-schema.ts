@@ -1,7 +1,7 @@
 // The targets of a model: an upstream, the model there, and what is different at this place alone; and which of them a request uses.
 import { z } from 'zod';
 import { bodyRules } from './body-rules.ts';
-import { decimal, durationOr, integer, MAX_DURATION, section, text } from './field-kinds.ts';
+import { decimal, durationOr, flag, integer, MAX_DURATION, section, text } from './field-kinds.ts';
 import { prices } from './price-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { forwardHeaders, ownTimeouts } from './upstream-schema.ts';
@@ -16,6 +16,9 @@ export const target = section({
     .describe(
       'Relative share of the requests among targets of the same priority. A target with 0 gets none.',
     ),
+  enabled: flag()
+    .exactOptional()
+    .describe('Default `true`. `false` takes the target out of service, as a weight of 0 does.'),
   priority: integer(1, 1000)
     .prefault('1')
     .describe(

@@ -127,6 +127,11 @@ export const upstream = section({
     .enum(['echo'])
     .exactOptional()
     .describe('A built-in test model inside the process, instead of a `base_url`.'),
+  enabled: flag()
+    .exactOptional()
+    .describe(
+      'Default `true`. `false` takes the upstream out of service: no requests, health checks or token fetches. `tollgate upstreams drain` does so without a change of this file.',
+    ),
   api_key: credential().exactOptional().describe('Sent as `Authorization: Bearer …`.'),
   auth: upstreamAuth
     .exactOptional()

@@ -40,3 +40,14 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
   }
   return best;
 }
+
+/** @returns the nearest candidates, at most `max`, nearest first */
+export function nearestOf(word: string, candidates: readonly string[], max: number): readonly string[] {
+  const left = new Set(candidates);
+  const near: string[] = [];
+  for (let name = nearest(word, left); name !== undefined && near.length < max; name = nearest(word, left)) {
+    near.push(name);
+    left.delete(name);
+  }
+  return near;
+}

@@ -1,4 +1,4 @@
-// The admin listener: metrics, probes and target states, on an address that must not be public.
+// The admin listener: metrics, probes and states of upstreams, on an address that must not be public.
 import http, { type ServerResponse } from 'node:http';
 import { boundAddress } from '../client-address.ts';
 import { AdminHosts } from '../own-host.ts';
@@ -7,23 +7,9 @@ import { type HealthReport, isReady } from './health.ts';
 
 const WRONG_HOST = 'unknown host: use an address, a name without dots, or a name listed in admin.hosts\n';
 
-/** State of one model at one upstream in this process. `GET /upstreams` returns a JSON array of these. */
-export interface TargetState {
-  /** Name of the upstream in the configuration. */
-  readonly upstream: string;
-  /** The upstream's name of the model. */
-  readonly model: string;
-  /** State of its circuit breaker. */
-  readonly state: 'closed' | 'open' | 'half_open';
-  /** Requests in flight from this process. */
-  readonly in_flight: number;
-  /** Milliseconds until requests are admitted again; absent if they are now. */
-  readonly until_ms?: number;
-}
-
 interface AdminOptions {
-  /** Targets used since they were configured. Without it, `/upstreams` does not exist. */
-  readonly upstreams?: () => readonly TargetState[] | Promise<readonly TargetState[]>;
+  /** The states of all upstreams, for JSON. Without it, `/upstreams` does not exist. */
+  readonly upstreams?: () => readonly object[] | Promise<readonly object[]>;
   /** Accepted host names besides those that no foreign page can have (`AdminHosts`). Default: none. */
   readonly hosts?: readonly string[];
 }

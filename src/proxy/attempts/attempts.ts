@@ -15,6 +15,7 @@ import type { Resilience } from './resilience.ts';
 import {
   type Affinity,
   type Exhausted,
+  isOwnRejection,
   type PlannedTarget,
   rejectedAttempt,
   TargetPlan,
@@ -76,6 +77,7 @@ export class Attempts {
       balance: route.balance,
       affinity: options.affinity,
       statusOf: resilience.statusOf,
+      isInService: ({ upstream }) => upstream.isInService,
       isHealthy: ({ upstream }) => upstream.isHealthy,
       now: resilience.now,
       random: resilience.random,
@@ -90,8 +92,8 @@ export class Attempts {
    */
   async run(): Promise<AttemptEnd> {
     let step = this.#refusals.next();
-    if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step) };
     const { resilience, request } = this.#options;
+    if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step, request.metrics) };
     resilience.budget.deposit();
     resilience.roundBudgetOf(step.target.upstream).deposit();
     let result = await this.#tryTarget(step);
@@ -114,7 +116,7 @@ export class Attempts {
         request.metrics.fallbacks.inc({ upstream: from.upstream.name, reason });
       last = await this.#tryTarget(step);
       // A busy target must not hide the answer of an earlier one.
-      if (!isBusy(last)) result = last;
+      if (last.kind !== 'failed' || !isOwnRejection(last.failure.error.code)) result = last;
     }
     return request.exchange.stopReason === undefined ? this.#refusals.preferred(result) : result;
   }
@@ -393,8 +395,4 @@ export class Attempts {
   #countExtra({ upstream }: Target, reason: Reason): void {
     this.#options.request.metrics.extraAttempts.inc({ upstream: upstream.name, reason });
   }
-}
-
-function isBusy(result: AttemptEnd): boolean {
-  return result.kind === 'failed' && result.failure.error.code === 'upstream_busy';
 }

@@ -1,21 +1,31 @@
 // The state of targets across requests: breakers, latencies, retry budgets. One per process; it sends nothing and takes no
 // decision about a single request.
 
-import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
+import { type BreakerState, CircuitBreaker } from '../../upstream/circuit-breaker.ts';
 import { RetryBudget } from '../../upstream/retry-budget.ts';
 import { LatencyAverage } from '../../upstream/target-latency.ts';
 import type { Target } from '../routes/route-table.ts';
 import { type TargetStatus, TargetStatuses } from './target-plan.ts';
 
 interface ResilienceOptions {
-  readonly metrics: Metrics;
   /** `retry.budget` of the current configuration. */
   readonly share: () => number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded). */
   readonly random?: () => number;
+  /** Called when the state of a target changes. Not for an upstream that has left the configuration. */
+  readonly onChange?: (change: TargetChange) => void;
+}
+
+export interface TargetChange {
+  readonly upstream: string;
+  readonly model: string;
+  readonly to: BreakerState | 'cooling_down';
+  /** For people. */
+  readonly reason: string;
+  /** Duration of a cool-down that begins, in milliseconds. */
+  readonly ms?: number;
 }
 
 export class Resilience {
@@ -25,41 +35,35 @@ export class Resilience {
   readonly statuses: TargetStatuses;
   readonly #share: () => number;
   readonly #roundBudgets = new WeakMap<object, RetryBudget>();
-  readonly #breakers: Metrics['breakers'];
   readonly #retired = new WeakSet<object>();
 
-  constructor({ metrics, share, now = () => performance.now(), random = Math.random }: ResilienceOptions) {
+  constructor({
+    share,
+    now = () => performance.now(),
+    random = Math.random,
+    onChange = () => {},
+  }: ResilienceOptions) {
     this.#share = share;
     this.now = now;
     this.random = random;
     this.budget = new RetryBudget({ share, now });
-    // With a pattern, clients name the models: a series starts with the first change of a breaker and is removed with it.
-    const { breakers } = metrics;
-    this.#breakers = breakers;
-    this.statuses = new TargetStatuses(
-      (upstream, model, entry) => ({
-        breaker: new CircuitBreaker({
-          now,
-          random,
-          onChange: (state) => {
-            // An upstream of the same name may have replaced this one and own the series.
-            if (!this.#retired.has(upstream)) breakers.set(nameOf(upstream), entry, model, state);
-          },
-        }),
-        latency: new LatencyAverage(now),
-        entry,
-      }),
-      (upstream, model, { entry = model }) => {
-        if (!this.#retired.has(upstream)) breakers.forget(nameOf(upstream), entry, model);
-      },
-    );
+    this.statuses = new TargetStatuses((upstream, model, entry) => {
+      const report = (change: Omit<TargetChange, 'upstream' | 'model'>) => {
+        // An upstream of the same name may have replaced this one.
+        if (!this.#retired.has(upstream)) onChange({ upstream: nameOf(upstream), model, ...change });
+      };
+      const breaker = new CircuitBreaker({
+        now,
+        random,
+        onChange: (to, reason) => report({ to, reason }),
+        onPause: (ms, reason) => report({ to: 'cooling_down', reason, ms }),
+      });
+      return { breaker, latency: new LatencyAverage(now), entry };
+    });
   }
 
-  /** The upstream left the configuration. Running requests continue, but its metrics series end. */
+  /** The upstream left the configuration. Running requests continue, but changes of its state are not reported. */
   retire(upstream: object): void {
-    for (const [model, { entry = model }] of this.statuses.known(upstream)) {
-      this.#breakers.forget(nameOf(upstream), entry, model);
-    }
     this.#retired.add(upstream);
   }
 

@@ -1,7 +1,8 @@
 // The order in which one request tries the targets of its route: priority, health, breaker, balance within a group. It hands out
 // one target at a time with a breaker permit, and sends nothing.
 
-import { GatewayError } from '../../errors.ts';
+import { type ErrorCode, GatewayError } from '../../errors.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
 import { type Failure, failure } from '../../upstream/error-outcome.ts';
 import { choose, firstWithRoom, type LoadBalance, rendezvousOrder } from '../../upstream/load-balance.ts';
@@ -14,8 +15,14 @@ interface Ranked {
   readonly priority: number;
 }
 
+/** What a plan reads of the status of a target. */
+export interface PlanStatus {
+  readonly breaker: Pick<CircuitBreaker, 'rejection' | 'admit' | 'force' | 'inFlight'>;
+  readonly latency: Pick<LatencyAverage, 'value'>;
+}
+
 /** What this process remembers of a target across requests. */
-export interface TargetStatus {
+export interface TargetStatus extends PlanStatus {
   readonly breaker: CircuitBreaker;
   readonly latency: LatencyAverage;
   /** Its model as configured, for reports: all models of a pattern share it. */
@@ -46,7 +53,9 @@ export interface TargetPlanOptions<T extends Ranked> {
   readonly balance: LoadBalance;
   /** Default: none, so that `affinity` is `least_requests`. */
   readonly affinity?: Affinity<T> | undefined;
-  readonly statusOf: (target: T) => TargetStatus;
+  readonly statusOf: (target: T) => PlanStatus;
+  /** Others get no requests: an operator has taken them out of service. Default: all. */
+  readonly isInService?: (target: T) => boolean;
   /**
    * The result of active health checks. They probe another path than requests use, so they only rank: unhealthy targets come
    * last regardless of priority, and only the breaker rejects. Default: all healthy.
@@ -70,23 +79,30 @@ export interface PlannedTarget<T> {
  * - `tried`: this request has tried all of them.
  * - `limit`: all untried ones are rate limited (429).
  * - `open`: the breaker of at min one untried target is open because of failures (503).
+ * - `out_of_service`: no target with weight is in service (503).
  */
 export interface Exhausted {
   readonly kind: 'exhausted';
-  readonly cause: 'tried' | 'limit' | 'open';
+  readonly cause: 'tried' | 'limit' | 'open' | 'out_of_service';
   /** Time until the first target is available, tried or not; at min 1 ms, 0 when one is available now. */
   readonly retryAfterMs: number;
 }
 
+/** Hint for clients: nobody knows when an operator puts a target back, and SDKs wait this long before they report the error. */
+const OUT_OF_SERVICE_MS = 5000;
+
 export class TargetPlan<T extends Ranked> {
   readonly #options: TargetPlanOptions<T>;
+  /** With weight, in service or not. */
   readonly #targets: readonly T[];
+  readonly #isInService: (target: T) => boolean;
   /** Tried by this request in this round. */
   #tried: T[] = [];
 
   constructor(options: TargetPlanOptions<T>) {
     this.#options = options;
     this.#targets = options.targets.filter(({ weight }) => weight > 0);
+    this.#isInService = options.isInService ?? (() => true);
   }
 
   /**
@@ -94,12 +110,13 @@ export class TargetPlan<T extends Ranked> {
    * @param isSuitable filter; default: any
    */
   next(isSuitable: (target: T) => boolean = () => true): PlannedTarget<T> | Exhausted {
-    const [first] = this.#targets;
+    const usable = this.#targets.filter(this.#isInService);
+    const [first] = usable;
     // A single target needs no choice.
-    if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && isSuitable(first))
+    if (first !== undefined && usable.length === 1 && this.#tried.length === 0 && isSuitable(first))
       return this.#sole(first);
     const { isHealthy = () => true } = this.#options;
-    const untried = this.#targets.filter((target) => !this.#tried.includes(target) && isSuitable(target));
+    const untried = usable.filter((target) => !this.#tried.includes(target) && isSuitable(target));
     const admissible = untried.filter((target) => this.#breaker(target).rejection() === undefined);
     const healthy = admissible.filter(isHealthy);
     const target = this.#choose(healthy.length > 0 ? healthy : admissible);
@@ -107,6 +124,8 @@ export class TargetPlan<T extends Ranked> {
       const step = this.#take(target, this.#breaker(target).admit());
       if (step !== undefined) return step;
     }
+    if (usable.length === 0 && this.#tried.length === 0)
+      return { kind: 'exhausted', cause: 'out_of_service', retryAfterMs: OUT_OF_SERVICE_MS };
     return this.#exhausted(untried);
   }
 
@@ -195,14 +214,14 @@ export class TargetPlan<T extends Ranked> {
 
   #soonest(): number {
     const now = this.#options.now();
-    const waits = this.#targets.map((target) => {
+    const waits = this.#targets.filter(this.#isInService).map((target) => {
       const rejection = this.#breaker(target).rejection();
       return rejection === undefined ? 0 : waitMs(rejection, now);
     });
     return waits.length === 0 ? 0 : Math.min(...waits);
   }
 
-  #breaker(target: T): CircuitBreaker {
+  #breaker(target: T): PlanStatus['breaker'] {
     return this.#options.statusOf(target).breaker;
   }
 }
@@ -217,13 +236,28 @@ function waitMs({ until }: BreakerRejection, now: number): number {
   return Math.max(1, Math.ceil(until - now));
 }
 
+export const REJECTION_CODES = {
+  limit: 'upstream_rate_limited',
+  open: 'upstream_busy',
+  out_of_service: 'upstream_out_of_service',
+} as const;
+
+/** Whether a code is the gateway's own, because no target was asked: it does not hide the answer of one that was. */
+export function isOwnRejection(code: ErrorCode): boolean {
+  return code === 'upstream_busy' || code === 'upstream_out_of_service';
+}
+
 /** The gateway's own answer when no target is available. */
-export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
+export function rejectedAttempt(
+  { cause, retryAfterMs }: Exhausted,
+  { unserved }: Pick<Metrics, 'unserved'>,
+): Failure {
   if (cause === 'tried') {
     const why = new Error('a route without targets');
     return failure(new GatewayError('internal_error', undefined, { cause: why }), false);
   }
-  const code = cause === 'limit' ? 'upstream_rate_limited' : 'upstream_busy';
+  const code = REJECTION_CODES[cause];
+  unserved.inc({ outcome: code });
   const why = new Error(`no target is available: ${cause}`);
   return failure(new GatewayError(code, undefined, { cause: why, retryAfterMs }), false);
 }
@@ -237,19 +271,11 @@ const MAX_MODELS = 256;
  */
 export class TargetStatuses {
   readonly #create: (upstream: object, model: string, entry: string) => TargetStatus;
-  readonly #onForget: (upstream: object, model: string, status: TargetStatus) => void;
   readonly #byUpstream = new WeakMap<object, Map<string, TargetStatus>>();
 
-  /**
-   * @param create makes the status of a new target
-   * @param onForget called when a status is evicted
-   */
-  constructor(
-    create: (upstream: object, model: string, entry: string) => TargetStatus,
-    onForget: (upstream: object, model: string, status: TargetStatus) => void = () => {},
-  ) {
+  /** @param create makes the status of a new target */
+  constructor(create: (upstream: object, model: string, entry: string) => TargetStatus) {
     this.#create = create;
-    this.#onForget = onForget;
   }
 
   /** @param entry the model as configured, where that is a pattern */
@@ -261,10 +287,7 @@ export class TargetStatuses {
     }
     let status = models.get(model);
     if (status === undefined) {
-      if (models.size >= MAX_MODELS) {
-        const forgotten = forgetOne(models);
-        if (forgotten !== undefined) this.#onForget(upstream, ...forgotten);
-      }
+      if (models.size >= MAX_MODELS) forgetOne(models);
       status = this.#create(upstream, model, entry);
       models.set(model, status);
     }
@@ -283,14 +306,13 @@ export class TargetStatuses {
 }
 
 /** Evicts the oldest without state, or else the oldest: invented model names must not displace an open breaker. */
-function forgetOne(models: Map<string, TargetStatus>): [string, TargetStatus] | undefined {
-  let chosen: [string, TargetStatus] | undefined;
+function forgetOne(models: Map<string, TargetStatus>): void {
+  let chosen: string | undefined;
   for (const [model, status] of models) {
-    chosen ??= [model, status];
+    chosen ??= model;
     if (!status.breaker.isPristine) continue;
-    chosen = [model, status];
+    chosen = model;
     break;
   }
-  if (chosen !== undefined) models.delete(chosen[0]);
-  return chosen;
+  if (chosen !== undefined) models.delete(chosen);
 }

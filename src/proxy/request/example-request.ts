@@ -3,8 +3,11 @@ import type { BodyRule } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, UpstreamConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
+import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
+import type { Transport } from '../../upstream/transport.ts';
+import { Upstream } from '../../upstream/upstream.ts';
 import { endpoint } from '../../upstream/upstream-query.ts';
-import type { Route, Target } from '../routes/route-table.ts';
+import { type Route, RouteTable, type Target } from '../routes/route-table.ts';
 import { checkMembers, withFoundMembers } from './member-edits.ts';
 import { bodyFor, requestsUsage } from './request-rewrite.ts';
 import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
@@ -129,4 +132,31 @@ function hidden(rule: BodyRule): BodyRule {
 
 function mapped<T>(entries: Readonly<Record<string, T>>, change: (each: T) => T): Record<string, T> {
   return Object.fromEntries(Object.entries(entries).map(([name, each]) => [name, change(each)]));
+}
+
+/** `explain` opens no connections to upstreams. */
+const NO_TRANSPORT: Transport = {
+  send: () => {
+    throw new GatewayError('internal_error');
+  },
+  retire: async () => undefined,
+  close: async () => undefined,
+};
+
+/** Looks a name up in the gateway's own route table, for any tier. */
+export function routeOf(config: DynamicConfig, model: string): Route | undefined {
+  const { models, upstreams } = withoutHiddenValues(config);
+  const metrics = createMetrics();
+  const table = new RouteTable(
+    models,
+    new Map(
+      Object.entries(upstreams).map(([name, upstream]) => [
+        name,
+        new Upstream(name, upstream, '', metrics, NO_TRANSPORT),
+      ]),
+    ),
+    {},
+    config.prices,
+  );
+  return table.find(model);
 }

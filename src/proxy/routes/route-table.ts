@@ -20,6 +20,9 @@ export interface Target {
   readonly model: string;
   /** The model as configured: the name, or the pattern before substitution. */
   readonly entry: string;
+  /** Undefined for true. */
+  readonly enabled?: boolean;
+  /** 0 with `enabled: false`. */
   readonly weight: number;
   readonly priority: number;
   /** Set where the model or the target overrides the upstream's. */
@@ -142,6 +145,7 @@ export class RouteTable {
             const edits = TargetEdits.of(rules[index] ?? []);
             return {
               ...target,
+              weight: target.enabled === false ? 0 : target.weight,
               entry: target.model,
               upstream,
               ...(timeouts === common ? {} : { timeouts }),

@@ -5,6 +5,7 @@ import type { DynamicConfig, UpstreamConfig } from '../../config/schema/config-s
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { OriginQuarantines } from '../../upstream/http/origin-quarantine.ts';
+import type { Drains } from '../../upstream/state/drains.ts';
 import { Upstream, type UpstreamEvents } from '../../upstream/upstream.ts';
 import { hasSameMeaning } from '../../upstream/upstream-credential.ts';
 import type { ConfigSnapshot } from './config-snapshot.ts';
@@ -17,6 +18,10 @@ interface RoutingOptions {
   readonly metrics: Metrics;
   /** The upstream left the configuration; running requests may still use it. */
   readonly onRemoved: (upstream: Upstream) => void;
+  /** The result of the health check of an upstream has changed. */
+  readonly onHealth?: (upstream: string, isHealthy: boolean, reason: string) => void;
+  /** The upstreams that an operator has drained. */
+  readonly drains: Pick<Drains, 'of'>;
   readonly logger: Logger;
 }
 
@@ -140,13 +145,15 @@ export class Routing {
   }
 
   #open(name: string, config: UpstreamConfig): Upstream {
-    const { userAgent, metrics } = this.#options;
-    return new Upstream(name, config, userAgent, metrics, undefined, this.#eventsOf(name), this.#quarantines);
+    const { userAgent, metrics, drains } = this.#options;
+    const events = this.#eventsOf(name);
+    return new Upstream(name, config, userAgent, metrics, undefined, events, this.#quarantines, drains);
   }
 
   #eventsOf(upstream: string): UpstreamEvents {
-    const { metrics, logger } = this.#options;
+    const { metrics, logger, onHealth } = this.#options;
     return {
+      onHealth: (isHealthy, reason) => onHealth?.(upstream, isHealthy, reason),
       onStale(ageMs, cause) {
         metrics.config.stale.inc({ upstream });
         const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };

@@ -83,6 +83,8 @@ const PRIVILEGES = {
   responses: ['select', 'insert', 'update', 'delete'],
   objects: ['select', 'insert', 'update'],
   response_items: ['select', 'insert', 'delete'],
+  upstream_drains: ['select', 'insert', 'update', 'delete'],
+  upstream_events: ['select', 'insert', 'delete'],
 } as const satisfies Record<Exclude<keyof Tables, 'schema_migrations'>, readonly string[]>;
 
 /**

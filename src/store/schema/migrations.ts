@@ -6,6 +6,7 @@ import { BILLING_MIGRATIONS } from './schema-billing.ts';
 import { KEYS_MIGRATIONS } from './schema-keys.ts';
 import { OBJECTS_MIGRATIONS } from './schema-objects.ts';
 import { ORGANISATION_MIGRATIONS } from './schema-organisation.ts';
+import { UPSTREAMS_MIGRATIONS } from './schema-upstreams.ts';
 import { USAGE_MIGRATIONS } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
@@ -16,6 +17,7 @@ export const MIGRATIONS: readonly Migration[] = [
     ...BILLING_MIGRATIONS,
     ...OBJECTS_MIGRATIONS,
     ...ORGANISATION_MIGRATIONS,
+    ...UPSTREAMS_MIGRATIONS,
   ],
 ].sort((a, b) => a.id - b.id);
 

@@ -13,6 +13,7 @@ import type {
 import type { ItemRecord, ObjectRecord } from '../object-record.ts';
 import type { Team, TeamEvent } from '../organisation-record.ts';
 import type { StoredResponse } from '../response-record.ts';
+import type { UpstreamDrain, UpstreamEvent } from '../upstream-record.ts';
 import type { UsageBatch, UsageKey, UsageSums } from '../usage-record.ts';
 
 /** `holderId` becomes `holder_id`. */
@@ -69,6 +70,8 @@ export interface Tables {
     /** JSON of `MonthEvent[]`. */
     events: Generated<string>;
   };
+  upstream_drains: Columns<UpstreamDrain>;
+  upstream_events: Columns<Omit<UpstreamEvent, 'id'>> & { id: Generated<number> };
   usage_batches: Columns<Omit<UsageBatch, 'rows'>>;
   orders: Columns<Order>;
   billing_events: Columns<BillingEvent> & { order_id: string | null };

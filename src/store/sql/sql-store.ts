@@ -24,6 +24,7 @@ import { sqlObjects } from './sql-objects.ts';
 import { sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
 import { listKeys } from './sql-search.ts';
+import { sqlUpstreams } from './sql-upstreams.ts';
 import { sqlUsage } from './sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
@@ -50,6 +51,7 @@ export function sqlStore(database: SqlOptions): Store {
     objects: guarded(sqlObjects(database)),
     organisation: guarded(sqlOrganisation(database)),
     responses: guarded(sqlResponses(database)),
+    upstreams: guarded(sqlUpstreams(database)),
 
     findKey(prefix) {
       return recordOf(reader, prefix);

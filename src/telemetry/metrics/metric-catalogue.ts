@@ -1,6 +1,6 @@
 // The table of metrics, from which docs/metrics.md is generated: name, meaning, labels, and what to do. It registers the metrics with
 // prom-client and measures nothing.
-import { Counter, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { BoundCounter, BoundGauge, BoundHistogram, type GaugeChild } from './metric-children.ts';
 
 export interface MetricRow {
@@ -32,6 +32,14 @@ interface HistogramDefinition<L extends string> extends Definition<L> {
   readonly buckets: readonly number[];
 }
 
+const MAX_INITIAL_SERIES = 40;
+
+/** The values of a label where its text lists all of them; else none. */
+function listedValues(text = ''): string[] {
+  const words = text.replaceAll(/ ?\([^)]*\)/g, '').split(', ');
+  return words.every((word) => /^`\w+`$/.test(word)) ? words.map((word) => word.slice(1, -1)) : [];
+}
+
 /** The metrics of one gateway. */
 export class MetricCatalogue {
   readonly registry = new Registry();
@@ -43,8 +51,25 @@ export class MetricCatalogue {
     this.#area = title;
   }
 
+  /**
+   * A counter whose series begin at 0 where the definition lists the values of all labels: PromQL's `increase` misses the first
+   * count of a series that does not.
+   */
   counter<L extends string = never>(name: string, definition: Definition<L>): BoundCounter<L> {
-    return new BoundCounter<L>(this.#begin('counter', name, definition));
+    const begun = this.#begin('counter', name, definition);
+    const counter = new BoundCounter<L>(begun);
+    const listed = begun.labelNames.map((label) => ({
+      label,
+      values: listedValues(definition.labels?.[label]),
+    }));
+    const combinations = listed.reduce<Partial<Record<L, string>>[]>(
+      (before, { label, values }) =>
+        before.flatMap((labels) => values.map((value) => ({ ...labels, [label]: value }))),
+      [{}],
+    );
+    if (begun.labelNames.length > 0 && combinations.length <= MAX_INITIAL_SERIES)
+      for (const labels of combinations) counter.inc(labels, 0);
+    return counter;
   }
 
   /** A counter whose value is read at each scrape. */
@@ -62,6 +87,24 @@ export class MetricCatalogue {
   gauge<L extends string = never>(name: string, definition: GaugeDefinition<L>): BoundGauge<L> {
     const aggregator = definition.across ?? 'sum';
     return new BoundGauge<L>({ ...this.#begin('gauge', name, definition), aggregator });
+  }
+
+  /** A gauge whose series are read at each scrape; those that are not read end. */
+  readGauge<L extends string>(
+    name: string,
+    definition: GaugeDefinition<L> & {
+      readonly read: () => Iterable<{ readonly labels: Record<L, string>; readonly value: number }>;
+    },
+  ): void {
+    const { read, across: aggregator = 'sum' } = definition;
+    new Gauge<L>({
+      ...this.#begin('gauge', name, definition),
+      aggregator,
+      collect() {
+        this.reset();
+        for (const { labels, value } of read()) this.set(labels, value);
+      },
+    });
   }
 
   /** A gauge without labels that changes with requests. */

@@ -8,6 +8,8 @@ export const DURATION_BUCKETS = [
   0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ] as const;
 
+const FAILED_STATUSES = ['406', '500', '502', '503', '504'] as const;
+
 /** One request that has ended. */
 export interface EndedRequest {
   /** Its path in the router; undefined without a route. */
@@ -58,6 +60,10 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
   }));
   return {
     requests,
+    /** Begins the counters of failed requests to a route at 0, for alerts on a first burst. */
+    addRoute(route: string): void {
+      for (const status of FAILED_STATUSES) requests.inc({ route, status }, 0);
+    },
     /** Counts a rejection of bytes that did not become a request. */
     recordUnread(route: 'malformed' | 'none', { status, code }: { status: number; code: string }): void {
       requests.inc({ route, status });

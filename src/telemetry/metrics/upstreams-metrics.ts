@@ -1,10 +1,27 @@
-// Metrics of upstreams: attempts, extra attempts, breakers, tokens, broken streams.
+// Metrics of upstreams: attempts, extra attempts, states, tokens, broken streams.
+import { UPSTREAM_ERRORS } from '../../upstream-errors.ts';
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
 /** Values of the gauge. */
 const STATES = { closed: 0, half_open: 1, open: 2 } as const;
-type ShownState = keyof typeof STATES;
+
+/** What the gauges show of the state of an upstream. */
+export interface ShownUpstream {
+  readonly upstream: string;
+  readonly state: string;
+  readonly health: { readonly ok: boolean } | null;
+  readonly targets: readonly { readonly entry: string; readonly breaker: keyof typeof STATES }[];
+}
+
+/** Error codes with which a stream breaks. */
+const BREAKS = [
+  'stream_incomplete',
+  'upstream_error',
+  'upstream_timeout',
+  'client_closed',
+  'draining',
+] as const;
 
 export function upstreamMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Upstreams');
@@ -23,28 +40,80 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     buckets: DURATION_BUCKETS,
     action: 'High for `failed`: deadlines pass. Lower `timeouts`, so that the next target is tried sooner.',
   });
-  const breakerState = catalogue.gauge('tollgate_upstream_breaker_state', {
+  const upstreamUnsolicited = catalogue.counter('tollgate_upstream_unsolicited_bytes_total', {
+    meaning: 'Connections closed because the upstream sent bytes that answer no request.',
+    labels: {
+      upstream: VALUES.upstream,
+      kind: '`idle` (on an idle connection), `unsent` (before the request was written), `surplus` (after a complete response), `farewell` (a 408 before closing, which is no fault)',
+    },
+    action:
+      'Any but `farewell`: responses may reach the wrong request. Tell the vendor, or find the proxy that mixes them up; connections are not reused meanwhile.',
+  });
+  const streamsBroken = catalogue.counter('tollgate_streams_broken_total', {
+    meaning: 'Streams that broke after their first output.',
+    labels: { upstream: VALUES.upstream, cause: 'an error code' },
+    action:
+      '`stream_incomplete`: the upstream or a proxy before it drops connections. `client_closed`: the client left. `draining`: `drain.timeout` is shorter than responses.',
+  });
+  const states: { read: () => readonly ShownUpstream[] } = { read: () => [] };
+  catalogue.readGauge('tollgate_upstream_breaker_state', {
     across: 'max',
     meaning:
-      'State of circuit breakers that have opened before: 0 closed, 1 half open, 2 open; for a pattern, the worst of its models.',
+      'State of the circuit breaker of each target: 0 closed, 1 half open, 2 open; for a pattern, the worst of its models.',
     labels: { upstream: VALUES.upstream, model: '`model` of a target as configured, including patterns' },
-    action: '2: the upstream fails and gets no requests. `tollgate_upstream_attempts_total` has its errors.',
+    action: '2: the upstream fails and gets no requests. `tollgate upstreams show` has its last failure.',
+    *read() {
+      for (const { upstream, targets } of states.read()) {
+        const worst = new Map<string, number>();
+        for (const { entry, breaker } of targets)
+          worst.set(entry, Math.max(worst.get(entry) ?? 0, STATES[breaker]));
+        for (const [model, value] of worst) yield { labels: { upstream, model }, value };
+      }
+    },
+  });
+  catalogue.readGauge('tollgate_upstream_healthy', {
+    across: 'min',
+    meaning: 'Result of the active health checks of `health`: 1 healthy, 0 not.',
+    labels: { upstream: VALUES.upstream },
+    action: '0: its targets are tried last. `tollgate upstreams show` has the reason.',
+    *read() {
+      for (const { upstream, health } of states.read())
+        if (health !== null) yield { labels: { upstream }, value: health.ok ? 1 : 0 };
+    },
+  });
+  catalogue.readGauge('tollgate_upstream_in_service', {
+    across: 'min',
+    meaning:
+      'Whether an upstream may get requests: 1; 0 while it is drained by hand or has `enabled: false`.',
+    labels: { upstream: VALUES.upstream },
+    action: '0: an operator did it. `tollgate upstreams show` has who, why and until when.',
+    *read() {
+      for (const { upstream, state } of states.read())
+        yield { labels: { upstream }, value: state === 'drained' || state === 'disabled' ? 0 : 1 };
+    },
   });
   return {
     upstreamAttempts,
     upstreamSeconds,
-    breakerState,
-    breakers: new BreakerSeries(breakerState),
+    /** The source of the gauges of states; read at each scrape. */
+    upstreamStates: states,
+    /** Begins the counters of an upstream at 0: PromQL's `increase` misses the first count of a series that does not start there. */
+    addUpstream(upstream: string): void {
+      for (const outcome of ['ok', ...Object.keys(UPSTREAM_ERRORS)])
+        upstreamAttempts.inc({ upstream, outcome }, 0);
+      for (const kind of ['idle', 'unsent', 'surplus']) upstreamUnsolicited.inc({ upstream, kind }, 0);
+      for (const cause of BREAKS) streamsBroken.inc({ upstream, cause }, 0);
+    },
+    unserved: catalogue.counter('tollgate_upstream_unserved_total', {
+      meaning: 'Requests for which no target could be tried, by error code.',
+      labels: { outcome: '`upstream_rate_limited`, `upstream_busy`, `upstream_out_of_service`' },
+      action:
+        '`upstream_rate_limited`: all targets are at the limits of their vendors; raise them or add a target. `upstream_busy`: all have failed or are at `max_concurrency`. `upstream_out_of_service`: all are drained or disabled.',
+    }),
     upstreamInFlight: catalogue.gauge('tollgate_upstream_in_flight', {
       meaning: 'Requests in flight to an upstream.',
       labels: { upstream: VALUES.upstream },
       action: 'Near `max_concurrency`: further requests go to other targets or fail with `upstream_busy`.',
-    }),
-    upstreamHealthy: catalogue.gauge('tollgate_upstream_healthy', {
-      across: 'min',
-      meaning: 'Result of the active health checks of `health`: 1 healthy, 0 not.',
-      labels: { upstream: VALUES.upstream },
-      action: '0: its targets are tried last. Check its `health.path`.',
     }),
     upstreamTokens: tokenMetrics(catalogue),
     upstreamCertificateExpiry: catalogue.gauge(
@@ -85,15 +154,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       action:
         'Much `overflow`: many requests have the same key; give them different `prompt_cache_key` or session headers. `moved`: look at the breakers.',
     }),
-    upstreamUnsolicited: catalogue.counter('tollgate_upstream_unsolicited_bytes_total', {
-      meaning: 'Connections closed because the upstream sent bytes that answer no request.',
-      labels: {
-        upstream: VALUES.upstream,
-        kind: '`idle` (on an idle connection), `unsent` (before the request was written), `surplus` (after a complete response), `farewell` (a 408 before closing, which is no fault)',
-      },
-      action:
-        'Any but `farewell`: responses may reach the wrong request. Tell the vendor, or find the proxy that mixes them up; connections are not reused meanwhile.',
-    }),
+    upstreamUnsolicited,
     retryBudgetRefusals: catalogue.counter('tollgate_retry_budget_refusals_total', {
       meaning: 'Attempts not made because `retry.budget` was used up.',
       action:
@@ -118,53 +179,8 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
         action: '`missing`: the upstream reports no usage, or reports it late; it is estimated.',
       }),
     },
-    streamsBroken: catalogue.counter('tollgate_streams_broken_total', {
-      meaning: 'Streams that broke after their first output.',
-      labels: { upstream: VALUES.upstream, cause: 'an error code' },
-      action:
-        '`stream_incomplete`: the upstream or a proxy before it drops connections. `client_closed`: the client left. `draining`: `drain.timeout` is shorter than responses.',
-    }),
+    streamsBroken,
   };
-}
-
-interface StateGauge {
-  set(labels: { upstream: string; model: string }, value: number): void;
-  remove(labels: { upstream: string; model: string }): void;
-}
-
-/** The breaker states by configured model. The models that match one pattern share a series, which has their worst state. */
-export class BreakerSeries {
-  readonly #gauge: StateGauge;
-  /** Series → model → state. */
-  readonly #states = new Map<string, Map<string, ShownState>>();
-
-  constructor(gauge: StateGauge) {
-    this.#gauge = gauge;
-  }
-
-  /** @param entry the target's model in the configuration */
-  set(upstream: string, entry: string, model: string, state: ShownState): void {
-    const key = JSON.stringify([upstream, entry]);
-    const states = this.#states.get(key) ?? new Map<string, ShownState>();
-    this.#states.set(key, states.set(model, state));
-    this.#gauge.set({ upstream, model: entry }, worst(states));
-  }
-
-  /** Removes a model whose state was evicted. */
-  forget(upstream: string, entry: string, model: string): void {
-    const key = JSON.stringify([upstream, entry]);
-    const states = this.#states.get(key);
-    if (states === undefined || !states.delete(model)) return;
-    if (states.size > 0) this.#gauge.set({ upstream, model: entry }, worst(states));
-    else {
-      this.#states.delete(key);
-      this.#gauge.remove({ upstream, model: entry });
-    }
-  }
-}
-
-function worst(states: ReadonlyMap<string, ShownState>): number {
-  return Math.max(...Array.from(states.values(), (state) => STATES[state]));
 }
 
 /** Tokens that the gateway fetches for upstreams with `auth`. */

@@ -1,5 +1,6 @@
 // Active health check of one upstream: requests its health path periodically and keeps the state. Sending the request and using
 // the state are not its tasks.
+import { wrapError } from '../../errors.ts';
 
 /** Equal results in a row that change the state: one lost request is not evidence. */
 const CONSECUTIVE = 2;
@@ -30,8 +31,8 @@ export interface HealthProbeOptions {
   readonly random: () => number;
   /** Default: timers that do not keep the process alive. */
   readonly schedule?: Schedule;
-  /** Called on each state change. */
-  readonly onChange?: (healthy: boolean) => void;
+  /** Called on each state change. @param reason what failed, for people */
+  readonly onChange?: (healthy: boolean, reason: string) => void;
 }
 
 /** Healthy until two checks in a row have failed, then unhealthy until two in a row have succeeded. */
@@ -40,6 +41,9 @@ export class HealthProbe {
   readonly #schedule: Schedule;
   readonly #deadlineMs: number;
   #healthy = true;
+  #since = new Date();
+  /** Of the last failure. */
+  #reason: string | undefined;
   /** Results in a row that contradict the state. */
   #contrary = 0;
   /** Cancels the pending wait or check; undefined while stopped. */
@@ -53,6 +57,16 @@ export class HealthProbe {
 
   get healthy(): boolean {
     return this.#healthy;
+  }
+
+  /** When the state last changed. */
+  get since(): Date {
+    return this.#since;
+  }
+
+  /** Why the last failed check failed; undefined while healthy. */
+  get reason(): string | undefined {
+    return this.#healthy ? undefined : this.#reason;
   }
 
   /** Idempotent. */
@@ -79,16 +93,19 @@ export class HealthProbe {
       isOver = true;
       cancelDeadline();
     };
-    const finish = (ok: boolean) => {
+    const finish = (fault: string | undefined) => {
       // The first of: deadline, result, `stop`.
       if (isOver) return;
       end();
       // Also after a response, so that its body is not read.
       controller.abort();
       this.#wait(this.#options.intervalMs * (1 - JITTER + 2 * JITTER * this.#options.random()));
-      this.#note(ok);
+      this.#note(fault);
     };
-    const cancelDeadline = this.#schedule(() => finish(false), this.#deadlineMs);
+    const cancelDeadline = this.#schedule(
+      () => finish(`no answer within ${this.#deadlineMs} ms`),
+      this.#deadlineMs,
+    );
     this.#cancel = () => {
       end();
       controller.abort();
@@ -96,16 +113,19 @@ export class HealthProbe {
     this.#run(controller.signal).then(finish);
   }
 
-  async #run(signal: AbortSignal): Promise<boolean> {
+  /** @returns what is wrong; undefined for a 2xx */
+  async #run(signal: AbortSignal): Promise<string | undefined> {
     try {
       const status = await this.#options.check(signal);
-      return status >= 200 && status <= 299;
-    } catch {
-      return false;
+      return status >= 200 && status <= 299 ? undefined : `status ${status}`;
+    } catch (error) {
+      return wrapError(error, 'internal_error').code;
     }
   }
 
-  #note(ok: boolean): void {
+  #note(fault: string | undefined): void {
+    const ok = fault === undefined;
+    if (!ok) this.#reason = fault;
     if (ok === this.#healthy) {
       this.#contrary = 0;
       return;
@@ -114,7 +134,8 @@ export class HealthProbe {
     if (this.#contrary < CONSECUTIVE) return;
     this.#contrary = 0;
     this.#healthy = ok;
-    this.#options.onChange?.(ok);
+    this.#since = new Date();
+    this.#options.onChange?.(ok, fault ?? `${CONSECUTIVE} checks in a row succeeded`);
   }
 }
 

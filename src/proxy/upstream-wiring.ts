@@ -1,0 +1,57 @@
+// Wires the upstreams of one process: the configuration in force, breakers and averages, drains by hand, and the reports of their state.
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import type { UpstreamStore } from '../store/upstream-record.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+import { Drains } from '../upstream/state/drains.ts';
+import { StateLog } from '../upstream/state/state-log.ts';
+import { Resilience } from './attempts/resilience.ts';
+import { upstreamStates } from './attempts/upstream-states.ts';
+import { Routing } from './routes/routing.ts';
+
+interface UpstreamsOptions {
+  readonly config: DynamicConfig;
+  /** Version of Tollgate, for the requests. */
+  readonly version: string;
+  readonly store: UpstreamStore;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  /** Takes each resource as soon as it is open. */
+  readonly onOpen: (name: string, close: () => Promise<void>) => void;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
+  /** From 0 (included) to 1 (excluded). */
+  readonly random?: () => number;
+}
+
+/** @throws (rejects with) GatewayError `store_unavailable` when the drains cannot be read */
+export async function openUpstreams(options: UpstreamsOptions) {
+  const { config, version, store, metrics, logger, onOpen, now, random } = options;
+  const changes = new StateLog({ store, logger });
+  onOpen('state log', () => changes.close());
+  const drains = new Drains({ store, logger });
+  await drains.start();
+  onOpen('drains', () => drains.stop());
+  const routing = new Routing({
+    config,
+    userAgent: `tollgate/${version}`,
+    metrics,
+    onRemoved: (upstream) => resilience.retire(upstream),
+    onHealth: (upstream, isHealthy, reason) =>
+      changes.report({ upstream, what: isHealthy ? 'healthy' : 'unhealthy', reason }),
+    drains,
+    logger,
+  });
+  onOpen('upstreams', () => routing.close());
+  const snapshot = () => routing.snapshot;
+  const resilience = new Resilience({
+    share: () => snapshot().config.retry.budget,
+    ...(now === undefined ? {} : { now }),
+    ...(random === undefined ? {} : { random }),
+    onChange: ({ to, ...change }) =>
+      changes.report({ ...change, what: to === 'cooling_down' ? to : `breaker ${to}` }),
+  });
+  const states = () => upstreamStates(snapshot().config, routing.upstreams, resilience);
+  metrics.upstreamStates.read = states;
+  return { routing, snapshot, resilience, drains, states };
+}

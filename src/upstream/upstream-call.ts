@@ -1,0 +1,33 @@
+// One request for an upstream, before its credentials and defaults are added.
+import type { BodySource } from '../http/pieces/body-source.ts';
+import type { TraceContext } from '../telemetry/traces/tracer.ts';
+import type { ClientHeaders, ForwardedHeaders } from './http/forwarded-headers.ts';
+
+/** The API operation to call. */
+interface CallTarget {
+  /** Below the API root, without a slash in front. */
+  readonly path: string;
+  /** Default POST. */
+  readonly method?: 'GET' | 'DELETE';
+  /** The client's query without its `?`, for a path of this request only. */
+  readonly query?: string;
+}
+
+/** One request for an upstream. */
+export interface UpstreamCall {
+  readonly endpoint: CallTarget;
+  /** The complete body, already adapted to this upstream. */
+  readonly body: Buffer | BodySource;
+  /** Header value. Default: JSON. */
+  readonly contentType?: string | undefined;
+  readonly requestId: string;
+  readonly client: ClientHeaders;
+  /** The headers of the client that are forwarded. Default: those of the upstream. */
+  readonly forwarded?: ForwardedHeaders | undefined;
+  /** Header value with the accepted media types. */
+  readonly accept: string;
+  /** Use a new connection, because a keep-alive one was stale. */
+  readonly fresh: boolean;
+  /** The span of this call; replaces the client's. */
+  readonly trace?: TraceContext | undefined;
+}

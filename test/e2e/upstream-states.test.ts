@@ -1,0 +1,280 @@
+// A played outage: what `/upstreams`, `/metrics`, `tollgate upstreams` and `tollgate explain` say at each moment is the same, and is what
+// the next hundred requests do, by the upstreams' own logs.
+import { writeFile } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { type StateName, upstreamState } from '../../src/upstream/state/upstream-state.ts';
+import {
+  configText,
+  type Gateway,
+  type GatewayOptions,
+  runCommand,
+  startGateway,
+} from '../helpers/gateway.ts';
+import {
+  chatRequest,
+  completion,
+  HostileUpstream,
+  json,
+  upstreamError,
+} from '../helpers/hostile-upstream.ts';
+import { until } from '../helpers/wait.ts';
+
+const STATES = z.array(upstreamState);
+const EXPLAINED = z.object({
+  targets: z.array(
+    z.object({
+      upstream: z.string(),
+      next_hundred: z.number(),
+      live: z.object({ state: z.string(), breaker: z.string(), in_flight: z.number(), drained: z.unknown() }),
+    }),
+  ),
+  next_rejected: z.record(z.string(), z.number()),
+});
+const BREAKER = { closed: 0, half_open: 1, open: 2 } as const;
+
+const NAMES = ['a', 'b', 'c'] as const;
+type Name = (typeof NAMES)[number];
+const upstreams = new Map<Name, HostileUpstream>();
+let gateway: Gateway;
+let commandFile: string;
+let now = 1_000_000;
+let draws = 0;
+
+beforeAll(async () => {
+  for (const name of NAMES) upstreams.set(name, await HostileUpstream.start(json(200, completion())));
+  const options: GatewayOptions = {
+    upstreams: Object.fromEntries(NAMES.map((name) => [name, of(name).baseUrl])),
+    config: {
+      upstreams: { b: { health: { path: '/healthz', interval: '100ms' } } },
+      models: {
+        m: {
+          targets: [
+            { upstream: 'a', model: 'x', weight: 3 },
+            { upstream: 'b', model: 'x' },
+            { upstream: 'c', model: 'x', priority: 2 },
+          ],
+        },
+      },
+    },
+    now: () => now,
+    // Evenly spread, as many draws are in the mean.
+    random: () => {
+      draws += 1;
+      return (draws * 0.618_033_988_749_895) % 1;
+    },
+  };
+  gateway = await startGateway(options);
+  commandFile = gateway.directory.file('command.yaml');
+  const ports = [gateway.url, gateway.adminUrl].map((url) => Number(new URL(url).port));
+  await writeFile(commandFile, configText(options, ports));
+});
+afterAll(async () => {
+  await gateway?.close();
+  for (const upstream of upstreams.values()) await upstream.close();
+});
+
+function of(name: Name): HostileUpstream {
+  const found = upstreams.get(name);
+  if (found === undefined) throw new Error(`no upstream ${name}`);
+  return found;
+}
+
+/** Requests for a model that the upstream received; health checks are none. */
+const received = (name: Name): number => of(name).requests.filter(({ method }) => method === 'POST').length;
+
+async function tollgate(...words: string[]) {
+  const result = await runCommand([...words, '--config', commandFile], { TEST_DIR: gateway.directory.path });
+  expect(result.code, result.stderr).toBe(0);
+  return result.stdout;
+}
+
+async function send(count: number): Promise<number[]> {
+  const headers = { authorization: `Bearer ${await gateway.key()}`, 'content-type': 'application/json' };
+  const body = JSON.stringify(chatRequest({ model: 'm' }));
+  const statuses: number[] = [];
+  for (let left = count; left > 0; left -= 10) {
+    const batch = Array.from({ length: Math.min(10, left) }, async () => {
+      const response = await fetch(`${gateway.url}/v1/chat/completions`, { method: 'POST', headers, body });
+      await response.text();
+      return response.status;
+    });
+    statuses.push(...(await Promise.all(batch)));
+  }
+  return statuses;
+}
+
+/** Checks that all views agree, and returns what they say. */
+async function look() {
+  const page = STATES.parse(await (await fetch(`${gateway.adminUrl}/upstreams`)).json());
+  const metrics = (await gateway.metrics()).split('\n');
+  const listed = STATES.parse(JSON.parse(await tollgate('upstreams', 'list', '--json')));
+  const explained = EXPLAINED.parse(JSON.parse(await tollgate('explain', 'm', '--json')));
+  expect(listed).toEqual(page);
+  for (const { upstream, state, health, drained, in_flight, targets } of page) {
+    const [target] = targets;
+    if (target === undefined) throw new Error('no target');
+    const isOut = state === 'drained' || state === 'disabled';
+    expect(metrics).toContain(
+      `tollgate_upstream_breaker_state{upstream="${upstream}",model="x"} ${BREAKER[target.breaker]}`,
+    );
+    expect(metrics).toContain(`tollgate_upstream_in_service{upstream="${upstream}"} ${isOut ? 0 : 1}`);
+    if (in_flight > 0)
+      expect(metrics).toContain(`tollgate_upstream_in_flight{upstream="${upstream}"} ${in_flight}`);
+    if (health !== null)
+      expect(metrics).toContain(`tollgate_upstream_healthy{upstream="${upstream}"} ${health.ok ? 1 : 0}`);
+    const live = explained.targets.find((each) => each.upstream === upstream)?.live;
+    expect(live).toEqual({ state, breaker: target.breaker, in_flight: target.in_flight, drained });
+    const text = await tollgate('upstreams', 'show', upstream);
+    expect(text).toMatch(new RegExp(`^state +${state}$`, 'm'));
+  }
+  const states = Object.fromEntries(page.map(({ upstream, state }) => [upstream, state]));
+  const next = Object.fromEntries(explained.targets.map((each) => [each.upstream, each.next_hundred]));
+  return { states, next, rejected: explained.next_rejected };
+}
+
+/** Sends a hundred requests, and counts those that each upstream received. */
+async function hundred(): Promise<Record<Name, number>> {
+  const before = NAMES.map(received);
+  await send(100);
+  const [a = 0, b = 0, c = 0] = NAMES.map((name, at) => received(name) - (before[at] ?? 0));
+  return { a, b, c };
+}
+
+const comes = (name: Name, wanted: StateName) =>
+  until(async () => (await look()).states[name] === wanted, `${name} to be ${wanted}`);
+
+describe('in an outage of one of three vendors, all views agree', () => {
+  test('while all is well', async () => {
+    expect(await look()).toEqual({
+      states: { a: 'ok', b: 'ok', c: 'ok' },
+      next: { a: 75, b: 25, c: 0 },
+      rejected: {},
+    });
+    const sent = await hundred();
+    expect(Math.abs(sent.a - 75)).toBeLessThanOrEqual(3);
+    expect([sent.a + sent.b, sent.c]).toEqual([100, 0]);
+  });
+
+  test('while its breaker is open', async () => {
+    of('a').always(json(500, upstreamError('down')));
+    await until(async () => {
+      await send(1);
+      return (await look()).states['a'] === 'open';
+    }, 'the breaker to open');
+    expect(await look()).toMatchObject({ states: { b: 'ok', c: 'ok' }, next: { a: 0, b: 100, c: 0 } });
+    expect(await hundred()).toEqual({ a: 0, b: 100, c: 0 });
+    const line = await gateway.logLine(({ msg }) => String(msg).startsWith('circuit breaker opened'));
+    expect(line).toMatchObject({ upstream: 'a', model: 'x', level: 'warn' });
+    expect(line['reason']).toMatch(/failures in a row; the last one: upstream_error$|of \d+ requests failed/);
+  });
+
+  test('while one request probes it', async () => {
+    now += 10_001;
+    expect(await look()).toMatchObject({ states: { a: 'half_open' }, next: { a: 1, b: 99, c: 0 } });
+    expect(await hundred()).toMatchObject({ a: 1, b: 100 });
+    expect((await look()).states).toMatchObject({ a: 'open' });
+  });
+
+  test('while the health check of another one fails, too', async () => {
+    of('b').always(json(503, upstreamError('unwell')));
+    await comes('b', 'unhealthy');
+    expect(await look()).toMatchObject({ states: { a: 'open', c: 'ok' }, next: { a: 0, b: 0, c: 100 } });
+    expect(await hundred()).toEqual({ a: 0, b: 0, c: 100 });
+    expect(
+      await gateway.logLine(({ msg }) => String(msg).startsWith('health check of an upstream fails')),
+    ).toMatchObject({
+      upstream: 'b',
+      reason: 'status 503',
+    });
+  });
+
+  test('while the third one is drained', async () => {
+    await tollgate('upstreams', 'drain', 'c', '--reason', 'maintenance', '--actor', 'ann');
+    await comes('c', 'drained');
+    expect(await look()).toMatchObject({ next: { a: 0, b: 100, c: 0 } });
+    const before = received('b');
+    expect(await send(1)).toEqual([503]);
+    expect(received('b')).toBeGreaterThan(before);
+  });
+
+  test('while all are drained', async () => {
+    for (const name of ['a', 'b']) await tollgate('upstreams', 'drain', name);
+    await comes('b', 'drained');
+    await comes('a', 'drained');
+    expect(await look()).toMatchObject({
+      next: { a: 0, b: 0, c: 0 },
+      rejected: { upstream_out_of_service: 100 },
+    });
+    const counts = NAMES.map(received);
+    const response = await gateway.chat(chatRequest({ model: 'm' }));
+    expect([response.status, response.header('retry-after')]).toEqual([503, '5']);
+    expect(response.json()).toMatchObject({ error: { code: 'upstream_out_of_service' } });
+    expect(NAMES.map(received)).toEqual(counts);
+    for (const name of ['a', 'b']) await tollgate('upstreams', 'resume', name);
+  });
+
+  test('while it comes back', async () => {
+    for (const name of NAMES) of(name).always(json(200, completion()));
+    await comes('b', 'ok');
+    now += 60_001;
+    await comes('a', 'half_open');
+    await until(async () => {
+      await send(1);
+      return (await look()).states['a'] === 'ok';
+    }, 'the breaker to close');
+    expect(await look()).toMatchObject({ states: { b: 'ok', c: 'drained' }, next: { a: 75, b: 25, c: 0 } });
+    const sent = await hundred();
+    expect(Math.abs(sent.a - 75)).toBeLessThanOrEqual(3);
+  });
+
+  test('while it asks for a wait', async () => {
+    of('a').always(json(429, upstreamError('slower'), { 'retry-after': '30' }));
+    await until(async () => {
+      await send(1);
+      return (await look()).states['a'] === 'cooling_down';
+    }, 'the cool-down');
+    expect(await look()).toMatchObject({ next: { a: 0, b: 100 } });
+    expect(await hundred()).toMatchObject({ a: 0, b: 100 });
+    now += 30_001;
+    of('a').always(json(200, completion()));
+    expect((await look()).states).toMatchObject({ a: 'ok' });
+  });
+
+  test('and the history has every change once, with its reason', async () => {
+    await tollgate('upstreams', 'resume', 'c', '--actor', 'ann');
+    const read = async () => {
+      const events = z
+        .array(
+          z.object({
+            upstream: z.string(),
+            what: z.string(),
+            reason: z.string().nullable(),
+            actor: z.string().nullable(),
+          }),
+        )
+        .parse(JSON.parse(await tollgate('upstreams', 'events', '--limit', '200', '--json')));
+      return (name: string) => events.filter(({ upstream }) => upstream === name);
+    };
+    await until(async () => (await read())('a').at(-1)?.what === 'cooling_down', 'the last event');
+    const events = await read();
+    expect(events('a').map(({ what }) => what)).toEqual([
+      'breaker open',
+      'breaker half_open',
+      'breaker open',
+      'drained',
+      'resumed',
+      'breaker half_open',
+      'breaker closed',
+      'cooling_down',
+    ]);
+    expect(events('b').map(({ what }) => what)).toEqual(['unhealthy', 'drained', 'resumed', 'healthy']);
+    expect(events('c')).toMatchObject([
+      { what: 'drained', reason: 'maintenance', actor: 'ann' },
+      { what: 'resumed', reason: null, actor: 'ann' },
+    ]);
+    expect(await tollgate('upstreams', 'events', '--upstream', 'c')).toMatch(
+      /^\S+ {2}c: drained: maintenance {2}\(ann\)\n/,
+    );
+  });
+});
