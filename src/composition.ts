@@ -33,7 +33,6 @@ import { ObjectOwners } from './proxy/objects/object-owners.ts';
 import { StoredResponses } from './proxy/objects/stored-responses.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
-import { scopesOf } from './proxy/reservation/scopes-of.ts';
 import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
 import { openUpstreams } from './proxy/upstream-wiring.ts';
 import { Realtime } from './realtime/realtime-endpoint.ts';
@@ -195,16 +194,17 @@ async function openFront(
 /** Limits and the usage outbox. It is closed before Redis and the store, because closing writes to both. */
 async function openUsage(
   { config, logger, resources }: CompositionOptions,
-  { metrics, snapshot, store }: Foundation,
+  { metrics, outbound, snapshot, store }: Foundation,
   { keys }: Front,
 ) {
   const metering = await openMetering({
     config: config.static,
-    store: store.usage,
+    dynamic: () => snapshot().config,
+    store,
     redis: keys.redis,
     fleet: () => keys.position,
     authenticator: keys.authenticator,
-    scopesOf: (principal) => scopesOf(principal, snapshot().config),
+    outbound,
     planOf: async (holderId) => currentOrderOf(await store.billing.ordersOf(holderId)),
     logger,
     metrics,
@@ -231,7 +231,7 @@ function openProducts(
   const usageReads = new UsageReads({ metrics: metrics.usageReads });
   const common = { authenticator, snapshot, metrics, resilience };
   const relaying = { ...common, metering, stored, objects, room, buffers, usageReads };
-  const sessions = { limiter, outbox: metering.outbox, metrics };
+  const sessions = { ...metering, limiter };
   const billing = new Billing({
     store: store.billing,
     issuer,
@@ -249,7 +249,7 @@ function openProducts(
     storedCalls: new StoredResponseCalls(relaying),
     realtime: new Realtime({ ...common, metering: sessions, usageReads }),
     passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
-    models: new ModelsEndpoint(authenticator, snapshot, limiter),
+    models: new ModelsEndpoint(authenticator, snapshot, metering),
     rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
     billing,
     usageReads,

@@ -2,7 +2,7 @@
 // `node tools/configuration-tables.ts docs/configuration.md` writes them into the page.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
-import { dynamicShape, staticShape } from '../src/config/schema/config-schema.ts';
+import { dynamicShape, staticShape, TIERS } from '../src/config/schema/config-schema.ts';
 import { childOf, fieldMetadata, fieldNames, unwrap } from '../src/config/schema/field-kinds.ts';
 
 type Schema = z.core.$ZodType;
@@ -35,22 +35,23 @@ function fallbackOf(schema: Schema): string {
   return '';
 }
 
-function rowsOf(name: string, schema: Schema, path: string): readonly Row[] {
+function rowsOf(schema: Schema, path: string): readonly Row[] {
   const description = z.globalRegistry.get(schema)?.description ?? '';
   const row = { path, kind: kindOf(schema), fallback: fallbackOf(schema), description };
   const inner = unwrap(schema);
   // The three tiers have the same fields, so one set of rows is enough.
-  const names = name === 'tiers' ? fieldNames(inner).slice(0, 1) : fieldNames(inner);
+  const isByTier = fieldNames(inner)[0] === TIERS[0];
+  const names = isByTier ? fieldNames(inner).slice(0, 1) : fieldNames(inner);
   const below = names.flatMap((field) => {
     const child = childOf(inner, field);
-    const step = name === 'tiers' ? 'TIER' : field;
-    return child === undefined ? [] : rowsOf(field, child, `${path}.${step}`);
+    const step = isByTier ? 'TIER' : field;
+    return child === undefined ? [] : rowsOf(child, `${path}.${step}`);
   });
   const inside =
     inner instanceof z.ZodRecord
-      ? rowsOf('', inner.valueType, `${path}.NAME`)
+      ? rowsOf(inner.valueType, `${path}.NAME`)
       : inner instanceof z.ZodArray
-        ? rowsOf('', inner.element, `${path}[]`)
+        ? rowsOf(inner.element, `${path}[]`)
         : [];
   const [entry, ...fields] = inside;
   if (entry === undefined) return [row, ...below];
@@ -60,7 +61,7 @@ function rowsOf(name: string, schema: Schema, path: string): readonly Row[] {
 
 /** All fields below a shape, in schema order. */
 export function fieldRows(shape: Readonly<Record<string, Schema>>): readonly Row[] {
-  return Object.entries(shape).flatMap(([name, schema]) => rowsOf(name, schema, name));
+  return Object.entries(shape).flatMap(([name, schema]) => rowsOf(schema, name));
 }
 
 function table(rows: readonly Row[]): string {

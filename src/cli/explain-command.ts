@@ -242,9 +242,11 @@ function endpointOf([first = 'chat']: readonly EndpointName[]): Endpoint {
 
 function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, number>> | null {
   if (tier === undefined) return null;
-  return Object.fromEntries(
-    Object.entries(tier).filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
-  );
+  const limits = Object.entries(tier).flatMap(([name, value]): [string, number][] => {
+    if (typeof value !== 'number') return [];
+    return [name.startsWith('cost_') ? [name.replace('cost', 'budget'), value / 1e9] : [name, value]];
+  });
+  return Object.fromEntries(limits);
 }
 
 // --- as text ---------------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 // Shared by the commands for keys and orders: the store and the fleet of a configuration, and a key's public fields.
 import { loadConfig } from '../config/load-config.ts';
 import type { Config } from '../config/schema/config-schema.ts';
-import type { Terms } from '../config/terms.ts';
 import type { KeySummary, ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Arguments } from './arguments.ts';
 import { broadcastFields, Fleet, type FleetAction, isConfirmed, warnings } from './fleet-action.ts';
 import { type CommandIo, openStoreOf, write } from './support-command.ts';
+import { termsFields } from './terms-fields.ts';
 
 /** Undefined without Redis in the configuration. */
 export async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
@@ -47,11 +47,6 @@ export async function writeChange(
   await write(io.stdout, `${given.flag('json') ? JSON.stringify(json) : text}\n`);
   for (const line of warnings(result, action)) await write(io.stderr, `${line}\n`);
   return isConfirmed(result) ? 0 : 3;
-}
-
-/** What a holder or a key may use; null: all that its tier may. */
-export function termsFields({ models, endpoints }: Terms) {
-  return { models: models ?? null, endpoints: endpoints ?? null };
 }
 
 /** A key of a list as `--json` shows it. */

@@ -1,13 +1,14 @@
 // What a holder, a team or a key has of its own beside its tier, as the store keeps it and as commands set it.
 import { z } from 'zod';
 import { eachPlainLimit, PLAIN_LIMITS, type TierLimits } from './limit-table.ts';
+import { decimalText } from './prices.ts';
+import { MAX_BUDGET } from './schema/billing-schema.ts';
 import { ENDPOINTS } from './schema/endpoint-names.ts';
-import { formatAmount, MAX_AMOUNT } from './schema/units.ts';
 
 const amount = z
   .int()
   .min(1)
-  .max(MAX_AMOUNT * 1e9)
+  .max(MAX_BUDGET * 1e9)
   .nullable()
   .optional();
 
@@ -78,9 +79,37 @@ export function limitsWith(
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
 }
 
+/** The limits of a budget, by the names that it has in terms. */
+export const BUDGET_LIMITS = [
+  { name: 'per_day', limit: 'cost_per_day', window: 'day' },
+  { name: 'per_month', limit: 'cost_per_month', window: 'month' },
+] as const;
+
+/** From which shares of its budgets on an owner of limits is warned about. */
+export function softOf({ soft = [] }: BudgetedLimits): readonly number[] {
+  return soft;
+}
+
+/** A budget in words: `budget 500 a month`, `warnings from 80%`. */
+export function budgetTexts(limits: BudgetedLimits, currency = ''): readonly string[] {
+  const amounts = BUDGET_LIMITS.flatMap(({ limit, window }) => {
+    const max = limits[limit];
+    return max === undefined ? [] : [`budget ${`${budgetText(max)} ${currency}`.trimEnd()} a ${window}`];
+  });
+  const soft = softOf(limits);
+  return amounts.length === 0 || soft.length === 0
+    ? amounts
+    : [...amounts, `warnings from ${shareText(soft)}`];
+}
+
 /** `80%`, `50%, 80%` */
 export function shareText(shares: readonly number[]): string {
   return shares.map((share) => `${Number((share * 100).toFixed(4))}%`).join(', ');
+}
+
+/** @param billionths `12.5` */
+export function budgetText(billionths: number): string {
+  return decimalText(billionths, 9);
 }
 
 const UNSET = 'unset';
@@ -94,7 +123,7 @@ function textsOf(terms: Terms): ReadonlyMap<string, string> {
     for (const { name } of PLAIN_LIMITS)
       if (name in limits) texts.set(`limit ${name}${of}`, valueText(limits[name]));
     for (const name of ['per_day', 'per_month'] as const)
-      if (name in budget) texts.set(`budget ${name}${of}`, valueText(budget[name], formatAmount));
+      if (name in budget) texts.set(`budget ${name}${of}`, valueText(budget[name], budgetText));
     const { soft } = budget;
     if (soft !== undefined) texts.set(`soft thresholds${of}`, soft === null ? 'none' : shareText(soft));
   };

@@ -22,7 +22,6 @@ import {
   RunningReservation,
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
-import { scopesOf } from '../proxy/reservation/scopes-of.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import { askAuthorized } from '../upstream/direct-request.ts';
@@ -104,7 +103,10 @@ export class Passthrough {
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
     if (exchange.method === 'POST' && path === '/v1/batches') requireAllModels(principal, 'a batch');
-    const reservation = await RunningReservation.open(metering, this.#order(exchange, principal, config));
+    const reservation = await RunningReservation.open(
+      metering,
+      await this.#order(exchange, principal, config),
+    );
     const call = {
       exchange,
       found,
@@ -139,11 +141,12 @@ export class Passthrough {
   }
 
   /** Only requests and slots are counted, because tokens are unknown. */
-  #order(exchange: Exchange, principal: Principal, config: DynamicConfig) {
+  async #order(exchange: Exchange, principal: Principal, config: DynamicConfig) {
+    const scopes = await this.#options.metering.scopes.of(principal, config);
     return {
       exchange,
       principal,
-      scopes: changeLimits(scopesOf(principal, config), (limits) =>
+      scopes: changeLimits(scopes, (limits) =>
         pickLimits(limits, ({ counts }) => counts === 'requests' || counts === 'running'),
       ),
       tiers: config.tiers,

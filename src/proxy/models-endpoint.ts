@@ -7,7 +7,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
 import { MODEL_PATH } from '../http/server.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import { scopesOf } from './reservation/scopes-of.ts';
+import type { ScopeResolver } from './reservation/scopes-of.ts';
 import { setLimitHeaders } from './reservation/usage-reservation.ts';
 import type { ConfigSnapshot } from './routes/config-snapshot.ts';
 
@@ -26,12 +26,18 @@ export class ModelsEndpoint {
   readonly #authenticator: Authenticator;
   readonly #snapshot: () => ConfigSnapshot;
   readonly #limiter: Pick<Limiter, 'peek'>;
+  readonly #scopes: Pick<ScopeResolver, 'of'>;
 
-  /** @param limiter for the headers only: these calls are free */
-  constructor(authenticator: Authenticator, snapshot: () => ConfigSnapshot, limiter: Pick<Limiter, 'peek'>) {
+  /** @param limits for the headers only: these calls are free */
+  constructor(
+    authenticator: Authenticator,
+    snapshot: () => ConfigSnapshot,
+    limits: { readonly limiter: Pick<Limiter, 'peek'>; readonly scopes: Pick<ScopeResolver, 'of'> },
+  ) {
     this.#authenticator = authenticator;
     this.#snapshot = snapshot;
-    this.#limiter = limiter;
+    this.#limiter = limits.limiter;
+    this.#scopes = limits.scopes;
   }
 
   /** `GET /v1/models` */
@@ -61,7 +67,7 @@ export class ModelsEndpoint {
 
   async #identify(exchange: Exchange, config: DynamicConfig): Promise<Principal> {
     const principal = await identify(this.#authenticator, exchange);
-    await setLimitHeaders(this.#limiter, exchange, scopesOf(principal, config));
+    await setLimitHeaders(this.#limiter, exchange, await this.#scopes.of(principal, config));
     return principal;
   }
 }

@@ -30,7 +30,6 @@ import { LargeRequest } from './request/large-request.ts';
 import { checkMembers, withFoundMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
-import { scopesOf } from './reservation/scopes-of.ts';
 import { refuseUnpriced } from './reservation/unpriced-model.ts';
 import {
   type ReservationOptions,
@@ -94,7 +93,9 @@ export class Pipeline {
     const principal = identified instanceof Promise ? await identified : identified;
     exchange.throwIfStopped();
 
-    let scopes = scopesOf(principal, config);
+    const ofHolder = metering.scopes.of(principal, config);
+    // Most teams are known: skip the promise.
+    let scopes = ofHolder instanceof Promise ? await ofHolder : ofHolder;
     const slot = new RequestSlot(metering, { exchange, principal, scopes, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     let form: FormRequest | undefined;
@@ -140,7 +141,8 @@ export class Pipeline {
           : allowed;
       if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
       const { estimate, quantities } = facts;
-      scopes = scopesOf(principal, config, route.entry);
+      const ofModel = metering.scopes.of(principal, config, route.entry);
+      scopes = ofModel instanceof Promise ? await ofModel : ofModel;
       refuseUnpriced(config.budgets, scopes, route);
       const opening = UsageReservation.open(metering, {
         exchange,

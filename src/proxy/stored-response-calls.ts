@@ -17,7 +17,6 @@ import { itemRecorder } from './objects/stored-responses.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import { jsonString, NO_SCAN } from './request/request-scan.ts';
 import { RequestSlot } from './reservation/request-slot.ts';
-import { scopesOf } from './reservation/scopes-of.ts';
 import { setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
@@ -48,7 +47,7 @@ export class StoredResponseCalls {
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, stored, metering } = this.#options;
     const principal = await identify(authenticator, exchange);
-    let scopes = scopesOf(principal, config);
+    let scopes = await metering.scopes.of(principal, config);
     const slot = new RequestSlot(metering, { exchange, principal, scopes, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     try {
@@ -61,7 +60,7 @@ export class StoredResponseCalls {
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';
       exchange.throwIfStopped();
-      scopes = scopesOf(principal, config, route.entry);
+      scopes = await metering.scopes.of(principal, config, route.entry);
       const request = { exchange, principal, route, scopes, slot, estimate: NO_ESTIMATE };
       reservation = await UsageReservation.open(metering, request);
       await exchange.checkClient();

@@ -20,7 +20,6 @@ import {
   RunningReservation,
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
-import { scopesOf } from '../proxy/reservation/scopes-of.ts';
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
@@ -90,7 +89,7 @@ export class Realtime {
     );
     exchange.throwIfStopped();
 
-    let scopes = scopesOf(principal, config);
+    let scopes = await metering.scopes.of(principal, config);
     let hasLimitHeaders = false;
     let reservation: RunningReservation | undefined;
     try {
@@ -102,7 +101,7 @@ export class Realtime {
       exchange.endpoint = 'realtime';
       const route = routes.resolve(query.model, principal, 'realtime');
       exchange.entry = route.entry;
-      scopes = scopesOf(principal, config, route.entry);
+      scopes = await metering.scopes.of(principal, config, route.entry);
       refuseUnpriced(config.budgets, scopes, route);
       hasLimitHeaders = true;
       reservation = await RunningReservation.open(metering, {

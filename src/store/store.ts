@@ -1,5 +1,6 @@
 // The interface and the guarantees of a durable store. open.ts opens one.
 import type { BillingStore } from './billing-record.ts';
+import type { BudgetStore } from './budget-record.ts';
 import type {
   ActiveKeyChange,
   AddResult,
@@ -35,6 +36,7 @@ export interface Store {
   readonly isNew: boolean;
   readonly usage: UsageStore;
   readonly billing: BillingStore;
+  readonly budgets: BudgetStore;
   /** Teams, labels, and the search for holders. */
   readonly organisation: OrganisationStore;
 

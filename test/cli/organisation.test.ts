@@ -44,7 +44,7 @@ async function issue(...argv: string[]): Promise<string> {
 
 describe('teams', () => {
   test('are added, listed with their holders, renamed and removed, and their history says by whom', async () => {
-    expect(await done('teams', 'add', 'Search', '--label', 'cost=42')).toBe('Added the team Search.\n');
+    expect(await done('teams', 'add', 'Search', '--label', 'cost=42')).toBe('The team Search is added.\n');
     await done('teams', 'add', 'Ads', '--actor', 'the pipeline');
     const prefix = await issue('--tier', 'Pro', '--holder', 'Indexer', '--team', 'search');
     expect(await done('teams', 'list')).toBe('HOLDERS  TEAM\n      0  Ads\n      1  Search  (cost=42)\n');

@@ -5,7 +5,7 @@ import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { loadConfig } from '../../src/config/load-config.ts';
-import { dynamicShape, staticShape } from '../../src/config/schema/config-schema.ts';
+import { dynamicShape, staticShape, TIERS } from '../../src/config/schema/config-schema.ts';
 import { fieldRows, fillReference } from '../../tools/configuration-tables.ts';
 import { jsonSchema } from '../../tools/json-schema.ts';
 import { errorOf, load, MINIMAL } from './sample.ts';
@@ -124,7 +124,7 @@ describe('docs/configuration.md', () => {
       if (Array.isArray(schema['anyOf'])) for (const kind of schema['anyOf']) walk(kind, path);
       if (isNode(schema['properties'])) {
         for (const [name, child] of Object.entries(schema['properties'])) {
-          const below = path === 'tiers.' ? 'tiers.TIER' : path + name;
+          const below = path + (TIERS.some((tier) => tier === name) ? 'TIER' : name);
           paths.add(below);
           walk(child, `${below}.`);
         }

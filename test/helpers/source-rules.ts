@@ -38,6 +38,7 @@ export const LAYERS: Order = [
   ['process'],
   ['realtime', 'passthrough', 'billing'],
   ['proxy'],
+  ['budgets'],
   ['auth', 'limits', 'upstream', 'usage'],
   ['http', 'store', 'redis'],
   ['telemetry'],
@@ -56,6 +57,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   config: [
     ['config'],
     ['config/check'],
+    ['config/terms.ts'],
     ['config/source'],
     ['config/schema'],
     ['config/limit-table.ts', 'config/config-fault.ts', 'config/prices.ts'],

@@ -8,7 +8,9 @@ import type { Store } from '../../store/store.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from '../arguments.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { type CommandIo, readPrefix, runSubcommand, write, writeList } from '../support-command.ts';
-import { fieldLines, openFleet, publicFields, termsFields, withStore, writeChange } from '../support-desk.ts';
+import { fieldLines, openFleet, publicFields, withStore, writeChange } from '../support-desk.ts';
+import { ownText, termsFields, termsTexts, tierFields } from '../terms-fields.ts';
+import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
 import {
   actorOf,
   labelChangeOptions,
@@ -26,13 +28,15 @@ const HOLDERS_USAGE = `Usage: tollgate holders COMMAND [--config FILE]
                                       --name is the beginning of the name; a VALUE may end with *
   show HOLDER [--json]                a holder and its keys
   set HOLDER [--name TEXT | --no-name] [--team NAME | --no-team] [--label NAME=VALUE]... [--remove-label NAME]...
-                                      [--models LIST] [--endpoints LIST] [--reason TEXT] [--json]
+                                      [--models LIST] [--endpoints LIST] [--limit LIMIT]... [--budget BUDGET]... [--soft SHARES]
+                                      [--model-limit MODEL:LIMIT]... [--model-budget MODEL:BUDGET]... [--force] [--reason TEXT] [--json]
   tier HOLDER --tier TIER [--reason TEXT] [--json]
   suspend HOLDER [--reason TEXT] [--json]
                                       all keys of the holder get a 403 until resume
   resume HOLDER [--reason TEXT] [--json]
 
 LIST is names with commas, or all: what its keys may use of what the tier may.
+${LIMITS_HELP}Each replaces what the tier says, tier (as in NAME=tier, tier/month) goes back to it, and --force allows more than it.
 HOLDER is the prefix of one of its keys, or its id. TIER is ${TIERS.join(', ')}; STATE is ${BILLING_STATUSES.join(', ')}.
 set, tier, suspend and resume take --actor NAME for the history; the default is the user of the operating system.
 --config names the configuration file; the default is ./config.yaml.
@@ -107,7 +111,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
 async function show(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', json: 'flag' }, ['HOLDER']);
   const text = await readHolder(given.operands[0] ?? '', io);
-  return withStore(given, io, 'must exist', async (store) => {
+  return withStore(given, io, 'must exist', async (store, { dynamic }) => {
     const id = await holderId(store, text);
     const holder = id === undefined ? undefined : await store.findHolder(id);
     if (holder === undefined) throw noSuchHolder();
@@ -126,13 +130,16 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
       standing,
       labels,
       ...termsFields(terms),
+      ...tierFields(dynamic.tiers[tier]),
       created_at,
     };
     if (given.flag('json')) {
       await write(io.stdout, `${JSON.stringify({ ...fields, keys: keys.map(publicFields) }, null, 2)}\n`);
       return 0;
     }
-    const lines = fieldLines({ ...fields, labels: labelText(labels) || null }, 12);
+    const { tier_limits: _limits, tier_budget: _budget, ...own } = fields;
+    const texts = termsTexts(terms, dynamic.tiers[tier], dynamic.currency);
+    const lines = fieldLines({ ...own, labels: labelText(labels) || null, ...texts }, 12);
     const keyLines = keys.map((key) =>
       `  ${key.prefix}  ${key.state.padEnd(11)}  last used ${key.lastUsed ?? 'never'}  ${key.name ?? ''}`.trimEnd(),
     );
@@ -151,6 +158,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     label: 'list',
     'remove-label': 'list',
     ...TERMS_OPTIONS,
+    ...MODEL_LIMIT_OPTIONS,
   } as const;
   const given = readArguments(argv, kinds, ['HOLDER']);
   const [name, team] = [readName(given.text('name')), given.text('team')];
@@ -164,7 +172,10 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   };
   const more = async (store: Store, id: string, config: DynamicConfig): Promise<HolderChange> => {
     const holder = await store.findHolder(id);
-    const terms = holder && termsOptions(given, holder.terms, holder.tier, config);
+    const owner = holder && ({ kind: 'holder', config, tier: holder.tier } as const);
+    const own = owner && termsOptions(given, holder.terms, owner);
+    const isForced = given.flag('force');
+    const terms = (owner && modelLimitOptions(given, own ?? holder.terms, owner, isForced)) ?? own;
     const joined = team === undefined ? undefined : await teamId(store, team);
     return { ...(joined !== undefined && { teamId: joined }), ...(terms && { terms }) };
   };
@@ -236,11 +247,11 @@ function columns(...cells: readonly string[]): string {
 }
 
 function holderLine(holder: HolderSummary): string {
-  const { id, tier, standing, keys, lastUsed, team, name, labels } = holder;
-  const text = `${name ?? '-'}${labelText(labels) && `  (${labelText(labels)})`}`;
+  const { id, tier, standing, keys, lastUsed, team, name, labels, terms } = holder;
+  const text = `${name ?? '-'}${labelText(labels) && `  (${labelText(labels)})`}${ownText(terms)}`;
   return columns(id, tier, standing, String(keys), lastUsed ?? '-', team ?? '-', text);
 }
 
-function fieldsOf({ id, lastUsed, createdAt, teamId: _id, terms: _terms, ...holder }: HolderSummary) {
-  return { holder: id, ...holder, last_used: lastUsed, created_at: createdAt };
+function fieldsOf({ id, lastUsed, createdAt, teamId: _id, terms, ...holder }: HolderSummary) {
+  return { holder: id, ...holder, ...termsFields(terms), last_used: lastUsed, created_at: createdAt };
 }

@@ -30,7 +30,9 @@ import {
   withStore,
   writeChange,
 } from '../support-desk.ts';
+import { ownText, termsTexts, tierFields } from '../terms-fields.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
+import { LIMITS_HELP } from './limit-options.ts';
 import {
   actorOf,
   labelOptions,
@@ -52,15 +54,17 @@ const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
   show PREFIX [--json]                a key and its history
   events PREFIX [--json]              only its history
   set PREFIX [--name TEXT | --no-name] [--expires TIME | --no-expiry] [--models LIST] [--endpoints LIST]
-                                      [--reason TEXT] [--json]
+                                      [LIMITS] [--reason TEXT] [--json]
   revoke PREFIX [--reason TEXT] [--json]
                                       requests in flight finish; with --reason compromised they end at once
   tier PREFIX --tier TIER, suspend PREFIX, resume PREFIX
                                       change the holder of PREFIX with all its keys: see tollgate holders
 
-KEY OPTIONS are --name TEXT, --expires TIME, such as 90d or 2030-01-31, and --models LIST and --endpoints LIST: names with
-commas, or all; what the key may use of what the tier may.
-FILTERS are --tier, --state, --holder NAME (the beginning of the holder's name), --team NAME, --label NAME=VALUE,
+KEY OPTIONS are --name TEXT, --expires TIME, such as 90d or 2030-01-31, --models LIST and --endpoints LIST: names with
+commas, or all; what the key may use of what the tier may; and LIMITS.
+LIMITS are --limit LIMIT, --budget BUDGET, each any number of times, --soft SHARES and --force: those of the key alone, in addition
+to those of its holder; --force allows more than the holder has, which has no effect.
+${LIMITS_HELP}FILTERS are --tier, --state, --holder NAME (the beginning of the holder's name), --team NAME, --label NAME=VALUE,
 --unused-since TIME (such as 30d, or never used) and --expires-before TIME.
 TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
 Commands that change something take --actor NAME for the history; the default is the user of the operating system.
@@ -123,8 +127,14 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
     const announcer = fleet?.announcer(secret);
     const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
     const team = given.text('team');
-    const tierOfKey = ofNew !== false ? ofNew.tier : prefix && (await store.findKey(prefix))?.tier;
-    const terms = tierOfKey && termsOptions(given, NO_TERMS, tierOfKey, config.dynamic);
+    const first = prefix && (await store.findKey(prefix));
+    const tierOfKey = ofNew !== false ? ofNew.tier : first?.tier;
+    const owner = {
+      kind: 'key',
+      config: config.dynamic,
+      holderTerms: first?.holderTerms ?? NO_TERMS,
+    } as const;
+    const terms = tierOfKey && termsOptions(given, NO_TERMS, { ...owner, tier: tierOfKey });
     const order = { ...own, key: { ...own.key, ...(terms && { terms }) } };
     const issued =
       ofNew !== false
@@ -210,7 +220,7 @@ async function showKey(
   isWhole: boolean,
 ): Promise<number> {
   const prefix = await readPrefix(given.operands[0] ?? '', io);
-  return withStore(given, io, 'must exist', async (store) => {
+  return withStore(given, io, 'must exist', async (store, { dynamic }) => {
     const [key] = await store.listKeys({ prefix, limit: 1 });
     if (key === undefined) throw noSuchKey();
     const changes = await store.historyOf(prefix);
@@ -229,11 +239,17 @@ async function showKey(
     const orders = await store.billing.ordersOf(key.holderId);
     const fields = { ...listedFields(key), labels: await store.organisation.labelsOf(key.holderId) };
     if (given.flag('json')) {
-      const all = { ...fields, events: shown, orders: orders.map(orderFields) };
+      const all = {
+        ...fields,
+        ...tierFields(dynamic.tiers[key.tier]),
+        events: shown,
+        orders: orders.map(orderFields),
+      };
       await write(io.stdout, `${JSON.stringify(all, null, 2)}\n`);
       return 0;
     }
-    const lines = fieldLines({ ...fields, labels: labelText(fields.labels) || null }, 12);
+    const texts = termsTexts(key.terms, undefined, dynamic.currency);
+    const lines = fieldLines({ ...fields, labels: labelText(fields.labels) || null, ...texts }, 12);
     const ordered = orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
     const history = changes.map((change) => `  ${eventLine(change)}`);
     await write(io.stdout, `${[...lines, 'events', ...history, ...ordered].join('\n')}\n`);
@@ -269,9 +285,6 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(expires !== undefined && { expiresAt: readExpiry(expires, now) }),
     ...(given.flag('no-expiry') && { expiresAt: null }),
   };
-  const isRestricted = given.text('models') !== undefined || given.text('endpoints') !== undefined;
-  if (Object.keys(change).length === 0 && !isRestricted)
-    throw new UsageError('give what to set, such as --name or --expires');
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   const by = {
     actor: actorOf(given, io),
@@ -281,7 +294,16 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   return withStore(given, io, 'must exist', async (store, config) => {
     await using fleet = await openFleet(config);
     const before = await store.findKey(prefix);
-    const terms = before && termsOptions(given, before.terms, before.tier, config.dynamic);
+    if (before === undefined) throw noSuchKey();
+    const { tier, holderTerms } = before;
+    const terms = termsOptions(given, before.terms, {
+      kind: 'key',
+      config: config.dynamic,
+      tier,
+      holderTerms,
+    });
+    if (Object.keys(change).length === 0 && terms === undefined)
+      throw new UsageError('give what to set, such as --name or --expires');
     const outcome = await store.changeKey(prefix, { ...change, ...(terms && { terms }) }, by);
     if (outcome.kind === 'unknown') throw noSuchKey();
     if (outcome.kind === 'ended') throw new Error(`the key has ended: it is ${outcome.record.state}`);
@@ -341,7 +363,7 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
 const HEAD = `${line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDS', 'LAST USED', 'HOLDER', 'NAME')}\n`;
 
 function keyLine(key: ListedKey): string {
-  const { prefix, tier, createdAt, endedAt, expiresAt, lastUsed, holderId, holderName, name } = key;
+  const { prefix, tier, createdAt, endedAt, expiresAt, lastUsed, holderId, holderName, name, terms } = key;
   const names = [holderName, name].filter((each) => each !== null).join(' / ');
   return line(
     prefix,
@@ -351,7 +373,7 @@ function keyLine(key: ListedKey): string {
     endedAt ?? expiresAt ?? '-',
     lastUsed ?? '-',
     holderId,
-    names || '-',
+    `${names || '-'}${ownText(terms)}`,
   );
 }
 

@@ -10,6 +10,7 @@ import type { LabelChange, OwnerLabels } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { type Arguments, didYouMean, oneOf, readTime, UsageError } from '../arguments.ts';
 import type { CommandIo } from '../support-command.ts';
+import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts';
 
 /** As in Kubernetes, without the slash. */
 const LABEL_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/i;
@@ -99,29 +100,30 @@ export function labelText(labels: OwnerLabels): string {
 }
 
 /** Options for what a holder or a key may use. */
-export const TERMS_OPTIONS = { models: 'text', endpoints: 'text' } as const;
+export const TERMS_OPTIONS = { models: 'text', endpoints: 'text', ...LIMIT_OPTIONS, force: 'flag' } as const;
 
 /**
- * `--models` and `--endpoints`: names separated by commas, or `all` for no restriction.
+ * `--models` and `--endpoints`: names separated by commas, or `all` for no restriction; and the options for limits.
  * @param before the terms that change
- * @param tier of the holder: the names are a subset of what it may use
+ * @param owner its names are a subset of what its tier may use
  * @returns undefined without these options
  * @throws UsageError that names what is wrong, and the nearest right name
  */
 export function termsOptions<Name extends string>(
   given: Arguments<Name | keyof typeof TERMS_OPTIONS>,
   before: Terms,
-  tier: Tier,
-  { models, tiers }: DynamicConfig,
+  owner: LimitOwner & { readonly tier: Tier },
 ): Terms | undefined {
+  const limited = limitOptions(given, before, owner, given.flag('force'));
   const [ofModels, ofEndpoints] = [given.text('models'), given.text('endpoints')];
-  if (ofModels === undefined && ofEndpoints === undefined) return undefined;
-  const { models: oldModels, endpoints: oldEndpoints, ...others } = before;
+  if (ofModels === undefined && ofEndpoints === undefined) return limited;
+  const { tier, config } = owner;
+  const { models: oldModels, endpoints: oldEndpoints, ...others } = limited ?? before;
   const names = ofModels === undefined ? oldModels : namesIn(ofModels, 'models');
-  if (ofModels !== undefined) for (const name of names ?? []) requireModel(name, tier, models);
+  if (ofModels !== undefined) for (const name of names ?? []) requireModel(name, tier, config.models);
   const listed = ofEndpoints === undefined ? oldEndpoints : namesIn(ofEndpoints, 'endpoints');
-  const offered = tiers[tier]?.endpoints ?? ENDPOINTS;
-  const endpoints = listed?.map((name) => oneOf(name, offered, `endpoint of the tier ${tier}`));
+  const allowed = config.tiers[tier]?.endpoints ?? ENDPOINTS;
+  const endpoints = listed?.map((name) => oneOf(name, allowed, `endpoint of the tier ${tier}`));
   return { ...others, ...(names && { models: names }), ...(endpoints && { endpoints }) };
 }
 

@@ -1,27 +1,38 @@
 // `tollgate teams`: groups of holders. It works on the store directly, with or without a running gateway.
 import { randomUUID } from 'node:crypto';
 import { storableText } from '../../auth/stored-text.ts';
-import type { TeamEvent, TeamSummary } from '../../store/organisation-record.ts';
+import { NO_TERMS } from '../../config/terms.ts';
+import type { Team, TeamEvent, TeamSummary } from '../../store/organisation-record.ts';
 import { type Arguments, readArguments } from '../arguments.ts';
 import { type CommandIo, runSubcommand, write, writeList } from '../support-command.ts';
-import { withStore } from '../support-desk.ts';
+import { fieldLines, withStore } from '../support-desk.ts';
+import { ownText, termsFields, termsTexts } from '../terms-fields.ts';
+import { LIMIT_OPTIONS, LIMITS_HELP, limitOptions } from './limit-options.ts';
 import { actorOf, labelChangeOptions, labelOptions, labelText, teamId } from './owner-options.ts';
 
 const TEAMS_USAGE = `Usage: tollgate teams COMMAND [--config FILE]
 
-  add NAME [--label NAME=VALUE]...
+  add NAME [--label NAME=VALUE]... [LIMITS] [--json]
   list [--label NAME=VALUE]... [--json]
   show NAME [--json]                  a team and its history
-  set NAME [--name NEW] [--label NAME=VALUE]... [--remove-label NAME]... [--reason TEXT]
+  set NAME [--name NEW] [--label NAME=VALUE]... [--remove-label NAME]... [LIMITS] [--reason TEXT] [--json]
   remove NAME                         only a team without holders; its usage stays
 
-Holders join a team with tollgate holders set HOLDER --team NAME.
+LIMITS are --limit LIMIT, --budget BUDGET, each any number of times, and --soft SHARES: all holders of the team share them.
+${LIMITS_HELP}Holders join a team with tollgate holders set HOLDER --team NAME.
 add, set and remove take --actor NAME for the history; the default is the user of the operating system.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
 const TEXT = { name: 'teams', usage: TEAMS_USAGE };
-const CHANGE = { config: 'text', actor: 'text', reason: 'text', label: 'list' } as const;
+const CHANGE = {
+  config: 'text',
+  actor: 'text',
+  reason: 'text',
+  label: 'list',
+  ...LIMIT_OPTIONS,
+  json: 'flag',
+} as const;
 
 /** @returns the exit code: 0 done, 1 not found or not possible, 2 wrong usage */
 export function runTeams(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -37,11 +48,12 @@ async function add(argv: readonly string[], io: CommandIo): Promise<number> {
     reason: reasonOf(given),
     at: new Date().toISOString(),
   };
-  return withStore(given, io, 'create', async (store) => {
-    const result = await store.organisation.addTeam({ id: randomUUID(), name, terms: {} }, by, labels);
+  return withStore(given, io, 'create', async (store, { dynamic }) => {
+    const terms = limitOptions(given, NO_TERMS, { kind: 'team', config: dynamic }, false) ?? NO_TERMS;
+    const result = await store.organisation.addTeam({ id: randomUUID(), name, terms }, by, labels);
     if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
-    await write(io.stdout, `Added the team ${name}.\n`);
-    return 0;
+    if (result.kind === 'unknown') throw new Error('the team was removed just now');
+    return writeResult(given, io, 'added', result.team);
   });
 }
 
@@ -52,8 +64,8 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
     const isJson = given.flag('json');
     const page = (limit: number, last?: TeamSummary) =>
       organisation.listTeams({ labels, limit, ...(last && { after: last.name }) });
-    const line = ({ name, holders, ...team }: TeamSummary) =>
-      `${String(holders).padStart(7)}  ${name}${labelText(team.labels) && `  (${labelText(team.labels)})`}`;
+    const line = ({ name, holders, terms, ...team }: TeamSummary) =>
+      `${String(holders).padStart(7)}  ${name}${labelText(team.labels) && `  (${labelText(team.labels)})`}${ownText(terms)}`;
     if (!isJson) await write(io.stdout, 'HOLDERS  TEAM\n');
     await writeList(io, isJson, page, fieldsOf, line);
     return 0;
@@ -62,7 +74,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
 
 async function show(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', json: 'flag' }, ['NAME']);
-  return withStore(given, io, 'must exist', async (store) => {
+  return withStore(given, io, 'must exist', async (store, { dynamic }) => {
     const id = await teamId(store, given.operands[0] ?? '');
     const [team, labels, events] = await Promise.all([
       store.organisation.findTeam({ id }),
@@ -72,15 +84,15 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
     if (team === undefined) throw new Error('the team was removed just now');
     if (given.flag('json')) {
       const shown = events.map(({ what, at, actor, reason }) => ({ what, at, actor, reason }));
-      const fields = { name: team.name, labels, created_at: team.createdAt, events: shown };
+      const { limits, budget } = termsFields(team.terms);
+      const own = { name: team.name, labels, limits, budget };
+      const fields = { ...own, created_at: team.createdAt, events: shown };
       await write(io.stdout, `${JSON.stringify(fields, null, 2)}\n`);
       return 0;
     }
-    const about = [
-      `name        ${team.name}`,
-      `created at  ${team.createdAt}`,
-      `labels      ${labelText(labels) || '-'}`,
-    ];
+    const { limits, budget } = termsTexts(team.terms, undefined, dynamic.currency);
+    const own = { labels: labelText(labels) || '-', limits, budget };
+    const about = fieldLines({ name: team.name, created_at: team.createdAt, ...own }, 12);
     await write(io.stdout, `${[...about, 'events', ...events.map(eventLine)].join('\n')}\n`);
     return 0;
   });
@@ -98,14 +110,14 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     reason: reasonOf(given),
     at: new Date().toISOString(),
   };
-  return withStore(given, io, 'must exist', async (store) => {
+  return withStore(given, io, 'must exist', async (store, { dynamic }) => {
     const id = await teamId(store, given.operands[0] ?? '');
-    const result = await store.organisation.changeTeam(id, change, by);
+    const team = await store.organisation.findTeam({ id });
+    const terms = team && limitOptions(given, team.terms, { kind: 'team', config: dynamic }, false);
+    const result = await store.organisation.changeTeam(id, { ...change, ...(terms && { terms }) }, by);
     if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
     if (result.kind === 'unknown') throw new Error('the team was removed just now');
-    const outcome = result.kind === 'same' ? 'is as before' : 'is changed';
-    await write(io.stdout, `The team ${result.team.name} ${outcome}.\n`);
-    return 0;
+    return writeResult(given, io, result.kind === 'same' ? 'same' : 'changed', result.team);
   });
 }
 
@@ -122,8 +134,24 @@ async function remove(argv: readonly string[], io: CommandIo): Promise<number> {
   });
 }
 
-function fieldsOf({ name, labels, holders, createdAt: created_at }: TeamSummary) {
-  return { name, labels, holders, created_at };
+function fieldsOf({ name, labels, holders, terms, createdAt: created_at }: TeamSummary) {
+  const { limits, budget } = termsFields(terms);
+  return { name, labels, holders, limits, budget, created_at };
+}
+
+const OUTCOMES = { added: 'is added', changed: 'is changed', same: 'is as before' } as const;
+
+async function writeResult(
+  given: Arguments<'json'>,
+  { stdout }: CommandIo,
+  outcome: keyof typeof OUTCOMES,
+  { name, terms }: Team,
+): Promise<number> {
+  const { limits, budget } = termsFields(terms);
+  const fields = { outcome, team: name, limits, budget };
+  const text = `The team ${name} ${OUTCOMES[outcome]}.`;
+  await write(stdout, `${given.flag('json') ? JSON.stringify(fields) : text}\n`);
+  return 0;
 }
 
 function eventLine({ at, what, actor, reason }: TeamEvent): string {

@@ -18,6 +18,7 @@ import {
 } from '../source/yaml-tree.ts';
 import { checkAuth } from './auth-check.ts';
 import { checkBilling } from './billing-check.ts';
+import { checkBudgets } from './budget-check.ts';
 import { checkListenerTls } from './listener-tls-check.ts';
 import { checkOutbound, checkTls } from './outbound-check.ts';
 import { checkPrices } from './price-check.ts';
@@ -356,6 +357,7 @@ export function checkReferences(
     checkModelTiers(name, entry, configured, fault);
   }
   checkPrices(tree, fault);
+  checkBudgets(tree, fault, warn);
   checkBilling(tree, port, fault, warn);
   return { faults, warnings };
 }

@@ -21,6 +21,7 @@ import { certificatesIn } from '../schema/pem.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 import { proxyFor } from '../source/outbound-rules.ts';
+import { type BudgetedLimits, budgetTexts } from '../terms.ts';
 import { describePrices, unpricedTargets } from './price-summary.ts';
 import { describeTimeouts } from './timeouts.ts';
 
@@ -128,6 +129,9 @@ function describeModel(model: ModelConfig, at: number): string {
     ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
     ...describeBody(model.body),
     ...(model.price === undefined ? [] : [`price ${describePrices(model.price, at)}`]),
+    ...Object.entries(model.limits ?? {}).map(
+      ([tier, limits]) => `${tier} has at most ${describeLimits(limits).join(', ')}`,
+    ),
     ...(model.response_model === 'upstream' ? ['responses keep the model name of the upstream'] : []),
   ];
   return `-> ${describeTargets(model, at)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
@@ -148,8 +152,12 @@ export function hedgeText({ after }: NonNullable<ModelConfig['hedge']>): string 
   return typeof after === 'number' ? formatDuration(after) : after;
 }
 
+function describeLimits(limits: BudgetedLimits): readonly string[] {
+  return [...limitTexts(limits).map(({ max, text }) => `${max} ${text}`), ...budgetTexts(limits)];
+}
+
 function describeTier(tier: TierConfig): string {
-  const limits = limitTexts(tier).map(({ max, text }) => `${max} ${text}`);
+  const limits = describeLimits(tier);
   const { price } = tier;
   const cost =
     price === undefined

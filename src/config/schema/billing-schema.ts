@@ -1,7 +1,9 @@
-// The fields of `billing`, which billing-check.ts checks against tiers and addresses, and of `branding`, with which its pages are shown.
+// The fields of `billing`, which billing-check.ts checks against tiers and addresses, of `branding`, with which its pages are shown, and
+// of budgets.
 import { z } from 'zod';
-import { credential, duration, section, text } from './field-kinds.ts';
-import { accepted, rejected, type ScalarResult } from './units.ts';
+import { address, amount, credential, decimal, duration, section, text } from './field-kinds.ts';
+import { currency } from './price-schema.ts';
+import { accepted, readAmount, rejected, type ScalarResult } from './units.ts';
 
 /** Scheme, host and port, as `https://api.stripe.com`. */
 function readApiBase(value: string): ScalarResult<string> {
@@ -88,3 +90,84 @@ export const branding = section({
     .exactOptional()
     .describe('Sentence about tax below prices, such as `Prices include VAT.`'),
 });
+
+function readWebhook(value: string): ScalarResult<string> {
+  const isWeb = /^https?:\/\/[^\s/?#\\]/i.test(value) && URL.canParse(value);
+  if (!isWeb) return rejected('must be a URL that begins with https:// or http://');
+  const { username, password, hash } = new URL(value);
+  if (username !== '' || password !== '') return rejected('must not hold a user or password');
+  return hash === '' ? accepted(value) : rejected('must not have a fragment (`#…`)');
+}
+
+/** `budgets.webhook` */
+export const budgetWebhook = section({
+  url: address(readWebhook, '^https?://').describe('Receives a POST with JSON for each notice.'),
+  secret: credential().describe('Signs the messages: HMAC-SHA-256, in the header `x-tollgate-signature`.'),
+});
+
+/** The largest budget, in units of the currency: its billionths are below 2^53. */
+export const MAX_BUDGET = 9_000_000;
+
+/** @param millionths as `readAmount` gives it @returns billionths */
+function budgetOf(millionths: number): ScalarResult<number> {
+  if (millionths === 0) return rejected('must be more than 0');
+  return millionths > MAX_BUDGET * 1e6
+    ? rejected(`must be at most ${MAX_BUDGET}`)
+    : accepted(millionths * 1000);
+}
+
+/** @returns billionths of `12`, `0.5`, `1234.567891` */
+export function readBudget(value: string): ScalarResult<number> {
+  const reading = readAmount(value);
+  return reading.ok ? budgetOf(reading.value) : reading;
+}
+
+const budgetAmount = () =>
+  amount(MAX_BUDGET).transform((millionths, context): number => {
+    const reading = budgetOf(millionths);
+    if (reading.ok) return reading.value;
+    context.addIssue({ code: 'custom', message: reading.fault });
+    return z.NEVER;
+  });
+
+/** The most shares of a budget. */
+const MAX_SHARES = 5;
+
+/** Shares of a budget in ascending order, each once. @returns undefined where they are none, too many, or one of them is no share */
+export function sortedShares(shares: readonly number[]): readonly number[] | undefined {
+  const areShares = shares.every((each) => each >= 0.000_001 && each <= 0.999_999);
+  if (!areShares || shares.length === 0 || shares.length > MAX_SHARES) return undefined;
+  return [...new Set(shares.map((each) => Number(each.toFixed(6))))].sort((a, b) => a - b);
+}
+
+const share = decimal(0.000_001, 0.999_999);
+
+/** Of a tier, or of a tier with one model. */
+export const budget = section({
+  per_month: budgetAmount().exactOptional().describe('Cost in a calendar month (UTC).'),
+  per_day: budgetAmount().exactOptional().describe('Cost in a day (UTC).'),
+  currency: currency
+    .exactOptional()
+    .describe('Currency of this budget, as a check: it must be the `currency` of the configuration.'),
+  soft: z
+    .union([share, z.array(share).min(1)])
+    .transform((given, context): readonly number[] => {
+      const shares = sortedShares([given].flat());
+      if (shares !== undefined) return shares;
+      context.addIssue({ code: 'custom', message: `has more than ${MAX_SHARES} shares` });
+      return z.NEVER;
+    })
+    .exactOptional()
+    .describe(
+      'Share of the budget from which clients and operators are warned, such as `0.8`, or a list such as `[0.5, 0.8]`.',
+    ),
+});
+
+/** Limits of cost, and from which shares of them on there are warnings. */
+export function budgetLimits({ per_day, per_month, soft }: z.output<typeof budget>) {
+  return {
+    ...(per_day !== undefined && { cost_per_day: per_day }),
+    ...(per_month !== undefined && { cost_per_month: per_month }),
+    ...(soft !== undefined && { soft }),
+  };
+}

@@ -5,7 +5,7 @@ import type { ConfigFault } from '../config-fault.ts';
 import { eachPlainLimit } from '../limit-table.ts';
 import type { ListedPrices } from '../prices.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
-import { billing, branding } from './billing-schema.ts';
+import { billing, branding, budget, budgetLimits, budgetWebhook } from './billing-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
 import {
@@ -80,6 +80,24 @@ export const staticShape = {
     .describe('Number of serving processes; `auto` is one per available CPU. More than one needs `redis`.'),
 };
 
+// --- limits ---------------------------------------------------------------------------------------------------------
+
+const limitFields = {
+  ...eachPlainLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
+  budget: budget.exactOptional().describe('What requests may cost, in `currency`. Needs prices.'),
+};
+
+/** The budget becomes limits of cost. */
+function withBudget<Fields extends { readonly budget?: z.output<typeof budget> }>({
+  budget: own,
+  ...rest
+}: Fields) {
+  return { ...rest, ...(own && budgetLimits(own)) };
+}
+
+const modelLimits = section(limitFields).transform(withBudget);
+const LIMITS_OF_TIER = 'Limits of each holder of this tier with this model.';
+
 // --- models --------------------------------------------------------------------------------------------------------
 
 const endpoints = z
@@ -113,6 +131,13 @@ const model = section({
     .exactOptional()
     .describe('Changes of request bodies for this model; they override those of its upstreams.'),
   members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
+  limits: section({
+    Free: modelLimits.exactOptional().describe(LIMITS_OF_TIER),
+    Lite: modelLimits.exactOptional().describe(LIMITS_OF_TIER),
+    Pro: modelLimits.exactOptional().describe(LIMITS_OF_TIER),
+  })
+    .exactOptional()
+    .describe('Limits of a holder with this model, by tier, in addition to those of its tier.'),
   price: prices
     .exactOptional()
     .describe('Price of this model, or a list of prices from different times, at targets without a `price`.'),
@@ -121,7 +146,7 @@ const model = section({
 // --- tiers ---------------------------------------------------------------------------------------------------------
 
 const tier = section({
-  ...eachPlainLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
+  ...limitFields,
   endpoints: endpoints
     .exactOptional()
     .describe('Endpoints that keys of this tier may call. Default: all that each model offers.'),
@@ -141,7 +166,7 @@ const tier = section({
   stripe_price: text()
     .exactOptional()
     .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
-});
+}).transform(withBudget);
 
 const TIER_DESCRIPTION = 'Limits and price of this tier. A limit that is left out is no limit.';
 
@@ -184,6 +209,9 @@ export const dynamicShape = {
       .describe(
         'Requests of a holder with a budget for a model without a price: `allow`, or `refuse` with 403 `model_unpriced`.',
       ),
+    webhook: budgetWebhook
+      .exactOptional()
+      .describe('Receives a message when a soft threshold or the end of a budget is reached.'),
   })
     .prefault({})
     .describe('Rules for budgets.'),

@@ -2,9 +2,10 @@
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
 import { identify } from '../../auth/identify.ts';
-import type { Principal } from '../../auth/key/principal.ts';
+import { BudgetWatch } from '../../budgets/budget-watch.ts';
+import { NoticeSender } from '../../budgets/notice-sender.ts';
 import { LIMITS } from '../../config/limit-table.ts';
-import type { StaticConfig } from '../../config/schema/config-schema.ts';
+import type { DynamicConfig, StaticConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
@@ -14,25 +15,30 @@ import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import { SharedLimiter } from '../../limits/shared-limiter.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';
-import type { UsageStore } from '../../store/store.ts';
+import type { Store } from '../../store/store.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import type { Outbound } from '../../upstream/outbound/outbound.ts';
 import { HolderUsage } from '../../usage/holder-usage.ts';
 import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
 import { usageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
+import { ScopeResolver } from './scopes-of.ts';
+import { TeamDirectory } from './team-directory.ts';
 import type { ReservationOptions } from './usage-reservation.ts';
 
 interface MeteringOptions {
   readonly config: StaticConfig;
-  readonly store: UsageStore;
+  readonly store: Store;
   /** Shared by replicas, when there are several. */
   readonly redis: RedisClient | undefined;
   /** The position of this process among the replicas that serve. */
   readonly fleet: () => FleetPlace;
   readonly authenticator: Authenticator;
-  /** The scopes of a key in the present configuration. */
-  readonly scopesOf: (principal: Principal) => Scopes;
+  /** The present configuration. */
+  readonly dynamic: () => DynamicConfig;
+  /** For the webhook of budgets. */
+  readonly outbound: Outbound;
   /** The plan of a holder, for its report. */
   readonly planOf: (holderId: string) => Promise<unknown>;
   readonly logger: Logger;
@@ -52,14 +58,16 @@ export interface Metering {
 }
 
 export async function openMetering(options: MeteringOptions): Promise<Metering> {
-  const { config, store, redis, fleet, authenticator, scopesOf, planOf, logger, metrics } = options;
+  const { config, dynamic, store, redis, fleet, authenticator, outbound, planOf, logger, metrics } = options;
+  const teams = new TeamDirectory({ store: store.organisation, metrics });
+  await teams.start();
   const outbox = await UsageOutbox.open({
-    store,
+    store: store.usage,
     directory: resolve(outboxDirectory(config)),
     logger,
     events: metrics.outbox,
   });
-  const usage = new HolderUsage(outbox, store);
+  const usage = new HolderUsage(outbox, store.usage);
   const initialTotals = new InitialTotals({ read: ({ owner }) => usage.totalsOf(owner), metrics });
   const local = new MemoryLimiter({ initialTotals, metrics });
   const shared =
@@ -73,16 +81,33 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
           metrics,
         });
   const limiter = shared ?? local;
+  const scopes = new ScopeResolver(teams);
+  const notices = new NoticeSender({
+    store: store.budgets,
+    webhook: () => dynamic().budgets.webhook,
+    outbound,
+    logger,
+    metrics,
+  });
+  notices.start();
+  const budgets = new BudgetWatch({
+    limiter,
+    store,
+    config: dynamic,
+    onNotice: () => notices.wake(),
+    logger,
+    metrics,
+  });
   return {
     limiter,
-    metering: { limiter, outbox, metrics },
+    metering: { limiter, scopes, budgets, outbox, metrics },
     answerUsage: usageEndpoint({
       // A suspended holder can read here why it is not served.
       identify: (exchange) => identify(authenticator, exchange, 'any'),
       usage,
       limits: async (principal) => {
-        const scopes = scopesOf(principal);
-        return shown(scopes, await limiter.peek(scopes));
+        const all = await scopes.all(principal, dynamic());
+        return shown(all, await limiter.peek(all));
       },
       plan: ({ holderId }) => planOf(holderId),
     }),
@@ -90,6 +115,9 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       return shared?.isDegraded ?? false;
     },
     async close(deadlineMs) {
+      await teams.stop();
+      await budgets.stop();
+      await notices.stop();
       await limiter.close();
       await outbox.close(deadlineMs);
     },
@@ -98,14 +126,15 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
 
 /** The limits in the report of a holder. Those of cost are in the unit of the prices. */
 function shown({ list }: Scopes, states: ScopeStates) {
-  return list.flatMap(({ kind }, index) =>
+  return list.flatMap(({ owner }, index) =>
     LIMITS.flatMap(({ name: limit, counts }) => {
       const state = states[index]?.[limit];
       if (state === undefined) return [];
       const [max, used, remaining] = [state.limit, state.used, state.remaining].map((amount) =>
         counts === 'cost' ? amount / 1e9 : amount,
       );
-      const scope = kind === 'holder' ? {} : { scope: kind };
+      const model = owner.kind === 'model' ? { model: owner.model } : {};
+      const scope = owner.kind === 'holder' ? {} : { scope: owner.kind, ...model };
       return [{ ...scope, limit, max, used, remaining, resets_in_s: Math.ceil(state.resetMs / 1000) }];
     }),
   );

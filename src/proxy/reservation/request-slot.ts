@@ -1,13 +1,22 @@
 // The slot of one request among the running requests of its scopes: taken together with its tokens where the body is small, and
 // before the body is read where it is large, so that the upload always costs the holder a request.
 import type { Principal } from '../../auth/key/principal.ts';
+import type { BudgetWatch } from '../../budgets/budget-watch.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { activeLimits } from '../../limits/active-limits.ts';
-import { type Admission, type Amounts, type Lease, type Limiter, NO_AMOUNTS } from '../../limits/limiter.ts';
+import {
+  type Admission,
+  type Amounts,
+  type Lease,
+  type Limiter,
+  NO_AMOUNTS,
+  type ScopeStates,
+} from '../../limits/limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { budgetHeaders } from './budget-headers.ts';
 import { limitHeaders, rejectionError, rejectionHeaders } from './limit-headers.ts';
 
 /**
@@ -18,8 +27,12 @@ export const MIN_AMOUNTS: Amounts = { tokens: 1, cost: 0 };
 
 interface RequestSlotOptions {
   readonly limiter: Pick<Limiter, 'admit'>;
+  readonly budgets: BudgetEvents;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
+
+/** Learns what becomes of budgets. */
+export type BudgetEvents = Pick<BudgetWatch, 'settled' | 'spent'>;
 
 interface SlotRequest {
   readonly exchange: Exchange;
@@ -35,6 +48,7 @@ export class RequestSlot {
   readonly #request: SlotRequest;
   #lease: Lease | undefined;
   #isAsked = false;
+  #states: ScopeStates = [];
   #isReleased = false;
 
   constructor(options: RequestSlotOptions, request: SlotRequest) {
@@ -45,6 +59,11 @@ export class RequestSlot {
   /** The limiter was called; the response headers describe the limits. */
   get isAsked(): boolean {
     return this.#isAsked;
+  }
+
+  /** How far the limits of the last reservation were used, with it. */
+  get states(): ScopeStates {
+    return this.#states;
   }
 
   /**
@@ -69,8 +88,8 @@ export class RequestSlot {
     if (!isCounted(scopes, this.#request.tiers)) return UNLIMITED;
     const decision = this.#options.limiter.admit(scopes, amounts, this.#lease);
     return decision instanceof Promise
-      ? decision.then((admission) => this.#accept(admission, amounts))
-      : this.#accept(decision, amounts);
+      ? decision.then((admission) => this.#accept(admission, amounts, scopes))
+      : this.#accept(decision, amounts, scopes);
   }
 
   /** Releases a slot that did not become part of a reservation; its request stays counted. Idempotent. */
@@ -80,16 +99,19 @@ export class RequestSlot {
     this.#lease = undefined;
   }
 
-  #accept(admission: Admission, { tokens }: Amounts): Lease {
+  #accept(admission: Admission, { tokens }: Amounts, scopes: Scopes): Lease {
     const { exchange, principal } = this.#request;
+    budgetHeaders(scopes, admission.states, exchange.headers);
     if (admission.kind === 'refused') {
-      const { limit, scope } = admission;
+      const { limit, scope, reason, state } = admission;
+      if (reason === 'spent') this.#options.budgets.spent(scope, limit, state);
       this.#options.metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
       Object.assign(exchange.headers, rejectionHeaders(admission));
       throw rejectionError(admission, tokens);
     }
     limitHeaders(admission.states, exchange.headers);
     this.#lease = undefined;
+    this.#states = admission.states;
     return admission.lease;
   }
 }

@@ -6,7 +6,7 @@ import type { Prices } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import type { Lease, Limiter } from '../../limits/limiter.ts';
+import type { Lease, Limiter, ScopeStates } from '../../limits/limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
@@ -15,7 +15,8 @@ import { NO_USAGE, ONE_REQUEST } from '../../wire/token-usage.ts';
 import type { Route } from '../routes/route-table.ts';
 import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
-import { isCounted, MIN_AMOUNTS, RequestSlot } from './request-slot.ts';
+import { type BudgetEvents, isCounted, MIN_AMOUNTS, RequestSlot } from './request-slot.ts';
+import type { ScopeResolver } from './scopes-of.ts';
 
 /** The longest window first: its rejection is the one that a new session would get. */
 const AMOUNT_LIMITS = LIMITS.filter(({ counts }) => counts === 'tokens' || counts === 'cost').reverse();
@@ -23,6 +24,8 @@ const AMOUNT_LIMITS = LIMITS.filter(({ counts }) => counts === 'tokens' || count
 export interface RunningReservationOptions {
   readonly limiter: Limiter;
   readonly outbox: Pick<UsageOutbox, 'record'>;
+  readonly scopes: Pick<ScopeResolver, 'of'>;
+  readonly budgets: BudgetEvents;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
@@ -39,6 +42,9 @@ export class RunningReservation {
   readonly #options: RunningReservationOptions;
   readonly #request: RunningRequest;
   readonly #lease: Lease | undefined;
+  /** When it was admitted. */
+  readonly #states: ScopeStates;
+  #cost = 0;
   #upstream: string | undefined;
   #target = '';
   #price: Prices | undefined;
@@ -50,10 +56,16 @@ export class RunningReservation {
   #isEstimated = false;
   #isSettled = false;
 
-  private constructor(options: RunningReservationOptions, request: RunningRequest, lease: Lease | undefined) {
+  private constructor(
+    options: RunningReservationOptions,
+    request: RunningRequest,
+    lease?: Lease,
+    states: ScopeStates = [],
+  ) {
     this.#options = options;
     this.#request = request;
     this.#lease = lease;
+    this.#states = states;
   }
 
   /**
@@ -65,12 +77,10 @@ export class RunningReservation {
     request: RunningRequest,
   ): Promise<RunningReservation> {
     const { scopes, tiers } = request;
-    if (!isCounted(scopes, tiers)) return new RunningReservation(options, request, undefined);
-    return new RunningReservation(
-      options,
-      request,
-      await new RequestSlot(options, request).admit(MIN_AMOUNTS),
-    );
+    if (!isCounted(scopes, tiers)) return new RunningReservation(options, request);
+    const slot = new RequestSlot(options, request);
+    const lease = await slot.admit(MIN_AMOUNTS);
+    return new RunningReservation(options, request, lease, slot.states);
   }
 
   /**
@@ -99,7 +109,7 @@ export class RunningReservation {
 
   /** Counts the tokens of one answer. */
   use({ tokens, isEstimated }: SessionUse): void {
-    const { limiter, outbox } = this.#options;
+    const { limiter, outbox, budgets } = this.#options;
     const { exchange, scopes } = this.#request;
     const about = this.#about();
     const costNanos = costOf(this.#price, { tokens }, about.at);
@@ -108,8 +118,11 @@ export class RunningReservation {
     exchange.access.prompt_tokens = this.#prompt;
     exchange.access.completion_tokens = this.#completion;
     this.#isEstimated ||= isEstimated;
-    if (this.#lease !== undefined)
+    if (this.#lease !== undefined) {
       limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
+      this.#cost += costNanos ?? 0;
+      budgets.settled(scopes, this.#states, this.#cost);
+    }
     outbox.record({ ...about, usage: tokens, costNanos, isPart: true });
   }
 
@@ -118,7 +131,7 @@ export class RunningReservation {
    * @returns the rejection that a new session would receive; undefined while both are left
    */
   async spent(): Promise<GatewayError | undefined> {
-    const { limiter, metrics } = this.#options;
+    const { limiter, metrics, budgets } = this.#options;
     const { principal, scopes } = this.#request;
     const { maxTokens, maxCost, list } = scopes;
     if (maxTokens === Number.POSITIVE_INFINITY && maxCost === Number.POSITIVE_INFINITY) return undefined;
@@ -129,6 +142,7 @@ export class RunningReservation {
         const state = states[index]?.[limit];
         if (state === undefined || state.remaining > 0) continue;
         metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
+        budgets.spent(scope, limit, state);
         const { resetMs: retryAfterMs } = state;
         const rejected = {
           kind: 'refused',

@@ -9,12 +9,16 @@ import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import { NO_USAGE, ONE_REQUEST, type Quantities } from '../../wire/token-usage.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route } from '../routes/route-table.ts';
+import { budgetHeaders } from './budget-headers.ts';
 import { limitHeaders } from './limit-headers.ts';
-import type { RequestSlot } from './request-slot.ts';
+import type { BudgetEvents, RequestSlot } from './request-slot.ts';
+import type { ScopeResolver } from './scopes-of.ts';
 import { UsageMeter } from './usage-meter.ts';
 
 export interface ReservationOptions {
   readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
+  readonly scopes: Pick<ScopeResolver, 'of'>;
+  readonly budgets: BudgetEvents;
   readonly outbox: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
 }
@@ -63,8 +67,8 @@ export class UsageReservation {
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    const { outbox, metrics } = this.#options;
-    const { exchange, principal, route } = this.#request;
+    const { outbox, metrics, budgets } = this.#options;
+    const { exchange, principal, route, scopes, slot } = this.#request;
     const reading = this.meter.read();
     if (reading === undefined) {
       this.#lease.settle(NO_AMOUNTS);
@@ -81,10 +85,9 @@ export class UsageReservation {
       usage: attempt.tokens,
       costNanos: costOf(attempt.price, attempt, at),
     }));
-    this.#lease.settle({
-      tokens: tokens.prompt + tokens.completion,
-      cost: others.reduce((sum, other) => sum + (other.costNanos ?? 0), costNanos ?? 0),
-    });
+    const cost = others.reduce((sum, other) => sum + (other.costNanos ?? 0), costNanos ?? 0);
+    this.#lease.settle({ tokens: tokens.prompt + tokens.completion, cost });
+    budgets.settled(scopes, slot.states, cost - this.#lease.amounts.cost);
     const { endpoint = 'chat' } = exchange;
     metrics.recordGeneration({
       endpoint,
@@ -131,7 +134,9 @@ export async function setLimitHeaders(
   scopes: Scopes,
 ): Promise<void> {
   if (scopes.isLimited && exchange.stopReason === undefined) {
-    limitHeaders(await limiter.peek(scopes), exchange.headers);
+    const states = await limiter.peek(scopes);
+    limitHeaders(states, exchange.headers);
+    budgetHeaders(scopes, states, exchange.headers);
   }
 }
 

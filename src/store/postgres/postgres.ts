@@ -79,6 +79,7 @@ const PRIVILEGES = {
   orders: ['select', 'insert', 'update', 'delete'],
   billing_events: ['select', 'insert', 'delete'],
   test_payments: ['select', 'insert', 'update'],
+  budget_notices: ['select', 'insert', 'update', 'delete'],
   fleet_tasks: ['select', 'insert', 'update'],
   responses: ['select', 'insert', 'update', 'delete'],
   objects: ['select', 'insert', 'update'],

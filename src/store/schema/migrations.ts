@@ -3,6 +3,7 @@ import { type Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../open-error.ts';
 import type { Migration, MigrationDialect } from './migration.ts';
 import { BILLING_MIGRATIONS } from './schema-billing.ts';
+import { BUDGETS_MIGRATIONS } from './schema-budgets.ts';
 import { KEYS_MIGRATIONS } from './schema-keys.ts';
 import { OBJECTS_MIGRATIONS } from './schema-objects.ts';
 import { ORGANISATION_MIGRATIONS } from './schema-organisation.ts';
@@ -18,6 +19,7 @@ export const MIGRATIONS: readonly Migration[] = [
     ...OBJECTS_MIGRATIONS,
     ...ORGANISATION_MIGRATIONS,
     ...UPSTREAMS_MIGRATIONS,
+    ...BUDGETS_MIGRATIONS,
   ],
 ].sort((a, b) => a.id - b.id);
 

@@ -1,6 +1,7 @@
 // Types of the tables for the query builder; migrations.ts creates the tables.
 import type { Generated } from 'kysely';
 import type { BillingEvent, Order, StoredPayment } from '../billing-record.ts';
+import type { NoticeKey } from '../budget-record.ts';
 import type {
   BillingStatus,
   FreeGrant,
@@ -76,6 +77,13 @@ export interface Tables {
   orders: Columns<Order>;
   billing_events: Columns<BillingEvent> & { order_id: string | null };
   test_payments: Columns<StoredPayment>;
+  budget_notices: Columns<NoticeKey> & {
+    id: Generated<number>;
+    at: string;
+    body: string | null;
+    due_at: string | null;
+    attempts: Generated<number>;
+  };
   fleet_tasks: { name: string; owner: string; until: string };
   objects: Columns<ObjectRecord> & { seq: Generated<number>; ended_at: string | null };
   response_items: Columns<ItemRecord>;

@@ -10,6 +10,7 @@ import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
 import { sqlBilling } from './sql-billing.ts';
+import { sqlBudgets } from './sql-budgets.ts';
 import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
 import {
   changeHolderIn,
@@ -48,6 +49,7 @@ export function sqlStore(database: SqlOptions): Store {
     close,
     usage: guarded(sqlUsage(database)),
     billing: guarded(sqlBilling(database)),
+    budgets: guarded(sqlBudgets(database)),
     objects: guarded(sqlObjects(database)),
     organisation: guarded(sqlOrganisation(database)),
     responses: guarded(sqlResponses(database)),

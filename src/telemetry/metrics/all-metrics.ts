@@ -3,7 +3,7 @@
 import { droppedLines } from '../log/logger.ts';
 import { billingMetrics } from './billing-metrics.ts';
 import { keyMetrics } from './keys-metrics.ts';
-import { limitMetrics, outboxMetrics, redisMetrics } from './limits-metrics.ts';
+import { budgetMetrics, limitMetrics, outboxMetrics, redisMetrics } from './limits-metrics.ts';
 import { MetricCatalogue } from './metric-catalogue.ts';
 import { modelMetrics } from './models-metrics.ts';
 import { configMetrics, overloadMetrics, processMetrics, workerMetrics } from './operation-metrics.ts';
@@ -26,6 +26,7 @@ export function createMetrics() {
     ...realtimeMetrics(catalogue),
     ...keyMetrics(catalogue),
     ...limitMetrics(catalogue),
+    budgets: budgetMetrics(catalogue),
     outbox: outboxMetrics(catalogue),
     redis: redisMetrics(catalogue),
     billing: billingMetrics(catalogue),

@@ -31,10 +31,42 @@ export function limitMetrics(catalogue: MetricCatalogue) {
       meaning: 'Failed reads of daily or monthly totals from the usage store.',
       action: 'Any: daily and monthly limits count from 0 until the store answers.',
     }),
+    teamsAge: catalogue.gauge('tollgate_teams_age_seconds', {
+      across: 'max',
+      meaning: 'Age of what this process knows of teams and their limits, after its last poll of the store.',
+      action: 'Above 5: the store is unavailable, and changes of teams do not arrive.',
+    }),
+    teamReadFailures: catalogue.counter('tollgate_team_read_failures_total', {
+      meaning: 'Failed reads of teams from the store.',
+      action:
+        'Any: the last known limits of teams apply; a team that is not known has none until the store answers.',
+    }),
     limitSettlementsDropped: catalogue.counter('tollgate_limit_settlements_dropped_total', {
       meaning: 'Settlements that do not reach Redis, where the lease expires instead, by reason.',
       labels: { reason: '`overflow`, `unknown`, `error`, `closed`' },
       action: 'Rises while Redis is unavailable. Reserved tokens count until their window ends.',
+    }),
+  };
+}
+
+export function budgetMetrics(catalogue: MetricCatalogue) {
+  return {
+    notices: catalogue.counter('tollgate_budget_notices_total', {
+      meaning:
+        'Soft thresholds and ends of budgets that were reached, each counted by one replica of the fleet.',
+      labels: { scope: '`holder`, `key`, `team`, `model`', type: '`threshold`, `spent`' },
+      action:
+        'The log and the webhook say whose. `spent`: requests get 429 until the day or month ends, or the budget is raised.',
+    }),
+    webhooks: catalogue.counter('tollgate_budget_webhooks_total', {
+      meaning: 'Messages to `budgets.webhook`, by outcome.',
+      labels: { outcome: '`sent`, `failed` (to be repeated), `given_up`' },
+      action: '`failed` without `sent`: the receiver is away or rejects them; the log has its status.',
+    }),
+    waiting: catalogue.gauge('tollgate_budget_webhooks_waiting', {
+      across: 'max',
+      meaning: 'Budget notices in the store that the webhook has not accepted yet.',
+      action: 'Above 0 for long: see `tollgate_budget_webhooks_total`.',
     }),
   };
 }

@@ -1,0 +1,188 @@
+// Notices when a scope has used a share of its budget or all of it: one log line, one count and one webhook message in the whole fleet,
+// for each scope, period, budget and share. Requests only compare numbers; what looks like a crossing is confirmed in the background.
+import { randomUUID } from 'node:crypto';
+import type { LimitName } from '../config/limit-table.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import { BUDGET_LIMITS, budgetText, softOf } from '../config/terms.ts';
+import type { Limiter, LimitState, ScopeStates } from '../limits/limiter.ts';
+import type { Scope, Scopes } from '../limits/scope.ts';
+import { RecentMap } from '../recent-map.ts';
+import type { NoticeKey } from '../store/budget-record.ts';
+import type { Store } from '../store/store.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+
+/** Settlements reach Redis a moment after the request has ended. */
+const CONFIRM_MS = 500;
+/** Scopes that wait for their confirmation; more are confirmed with their next request. */
+const MAX_WAITING = 10_000;
+const AT_ONCE = 20;
+/** Notices that are known to be made. */
+const MAX_KNOWN = 50_000;
+const MILLION = 1_000_000;
+
+type BudgetLimit = (typeof BUDGET_LIMITS)[number];
+
+interface BudgetWatchOptions {
+  readonly limiter: Pick<Limiter, 'peek'>;
+  readonly store: Pick<Store, 'budgets' | 'organisation' | 'findHolder'>;
+  readonly config: () => Pick<DynamicConfig, 'currency' | 'budgets'>;
+  /** Called after a notice was recorded that is to be sent. */
+  readonly onNotice: () => void;
+  readonly logger: Pick<Logger, 'warn'>;
+  readonly metrics: Pick<Metrics, 'budgets'>;
+  /** Milliseconds since 1970. */
+  readonly now?: () => number;
+  /** Default 500. */
+  readonly confirmMs?: number;
+}
+
+export class BudgetWatch {
+  readonly #options: BudgetWatchOptions;
+  readonly #now: () => number;
+  readonly #known = new RecentMap<string, true>(MAX_KNOWN);
+  readonly #waiting = new Set<Scopes>();
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> | undefined;
+  #isStopped = false;
+
+  constructor(options: BudgetWatchOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+  }
+
+  /**
+   * Call when a request has ended.
+   * @param states when it was admitted, with what it reserved
+   * @param more cost beyond what it reserved, in billionths; may be negative
+   */
+  settled(scopes: Scopes, states: ScopeStates, more: number): void {
+    if (scopes.maxCost === Number.POSITIVE_INFINITY) return;
+    const isDue = scopes.list.some((scope, index) =>
+      BUDGET_LIMITS.some((budget) => {
+        const state = states[index]?.[budget.limit];
+        return state !== undefined && this.#crossed(scope, budget, state, more).length > 0;
+      }),
+    );
+    if (isDue) this.#confirm(scopes);
+  }
+
+  /** Call when a budget rejected a request. */
+  spent(scope: Scope, limit: LimitName, { limit: max, used }: LimitState): void {
+    const budget = BUDGET_LIMITS.find((each) => each.limit === limit);
+    if (budget === undefined) return;
+    const notice = this.#noticeOf(scope, budget, max, 1);
+    if (!this.#known.has(nameOf(notice))) void this.#record(scope, budget, notice, used);
+  }
+
+  /** Confirms what waits, and stops. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+    await this.#confirmAll();
+  }
+
+  /** Shares that are used, of which this process knows no notice. */
+  #crossed(scope: Scope, budget: BudgetLimit, { limit, used }: LimitState, more = 0): readonly number[] {
+    return [...softOf(scope.limits), 1].filter(
+      (share) =>
+        used + more >= share * limit && !this.#known.has(nameOf(this.#noticeOf(scope, budget, limit, share))),
+    );
+  }
+
+  #noticeOf({ id }: Scope, { window }: BudgetLimit, budget: number, share: number): NoticeKey {
+    const time = new Date(this.#now()).toISOString();
+    const period = time.slice(0, window === 'day' ? 10 : 7);
+    return { scope: id, period, budget, threshold: Math.round(share * MILLION) };
+  }
+
+  #confirm(scopes: Scopes): void {
+    if (this.#waiting.size < MAX_WAITING) this.#waiting.add(scopes);
+    if (this.#timer !== undefined || this.#isStopped) return;
+    this.#timer = setTimeout(() => {
+      this.#running = this.#confirmAll().finally(() => {
+        this.#timer = undefined;
+        // The store was away, or more requests have ended meanwhile.
+        const [next] = this.#waiting;
+        if (next !== undefined) this.#confirm(next);
+      });
+    }, this.#options.confirmMs ?? CONFIRM_MS).unref();
+  }
+
+  async #confirmAll(): Promise<void> {
+    const all = [...this.#waiting];
+    this.#waiting.clear();
+    for (let at = 0; at < all.length; at += AT_ONCE)
+      await Promise.all(all.slice(at, at + AT_ONCE).map((scopes) => this.#confirmOne(scopes)));
+  }
+
+  async #confirmOne(scopes: Scopes): Promise<void> {
+    const states = await this.#options.limiter.peek(scopes);
+    for (const [index, scope] of scopes.list.entries())
+      for (const budget of BUDGET_LIMITS) {
+        const state = states[index]?.[budget.limit];
+        if (state === undefined) continue;
+        for (const share of this.#crossed(scope, budget, state)) {
+          const notice = this.#noticeOf(scope, budget, state.limit, share);
+          if (!(await this.#record(scope, budget, notice, state.used))) this.#waiting.add(scopes);
+        }
+      }
+  }
+
+  /** Never rejects. @returns false when the store is away */
+  async #record(scope: Scope, budget: BudgetLimit, notice: NoticeKey, used: number): Promise<boolean> {
+    const { store, config, metrics, logger, onNotice } = this.#options;
+    const name = nameOf(notice);
+    this.#known.set(name, true);
+    try {
+      const { currency = '', budgets } = config();
+      const owner = await this.#ownerOf(scope.owner);
+      const facts = {
+        scope: owner,
+        window: budget.window,
+        period: notice.period,
+        budget: budgetText(notice.budget),
+        used: budgetText(used),
+        currency,
+        threshold: notice.threshold / MILLION,
+      };
+      const at = new Date(this.#now()).toISOString();
+      const type = notice.threshold === MILLION ? 'budget.spent' : 'budget.threshold';
+      const body = JSON.stringify({ id: randomUUID(), type, created_at: at, ...facts });
+      const isSent = budgets.webhook !== undefined;
+      if (!(await store.budgets.addNotice(notice, at, isSent ? body : null))) return true;
+      metrics.budgets.notices.inc({ scope: scope.kind, type: type.slice('budget.'.length) });
+      logger.warn(
+        facts,
+        type === 'budget.spent' ? 'a budget is spent' : 'a budget is used up to a soft threshold',
+      );
+      if (isSent) onNotice();
+      return true;
+    } catch {
+      this.#known.delete(name);
+      return false;
+    }
+  }
+
+  /** What operators know it by. */
+  async #ownerOf(owner: Scope['owner']) {
+    const { store } = this.#options;
+    switch (owner.kind) {
+      case 'holder':
+        return { kind: owner.kind, id: owner.id, name: (await store.findHolder(owner.id))?.name ?? null };
+      case 'team': {
+        const team = await store.organisation.findTeam({ id: owner.id });
+        return { kind: owner.kind, id: owner.id, name: team?.name ?? null };
+      }
+      case 'key':
+        return { kind: owner.kind, prefix: owner.lineage };
+      case 'model':
+        return { kind: owner.kind, model: owner.model, holder: owner.holderId };
+    }
+  }
+}
+
+function nameOf({ scope, period, budget, threshold }: NoticeKey): string {
+  return `${scope} ${period} ${budget} ${threshold}`;
+}

@@ -1,0 +1,115 @@
+// What owners have of their own, and what their tier says, as fields of `--json` and as text.
+import { PLAIN_LIMITS } from '../config/limit-table.ts';
+import {
+  BUDGET_LIMITS,
+  type BudgetedLimits,
+  budgetText,
+  type OwnLimits,
+  shareText,
+  softOf,
+  type Terms,
+} from '../config/terms.ts';
+
+/** Terms of an owner; null where it has none of its own, `none` for a limit of the tier that it does not have. */
+export function termsFields(terms: Terms) {
+  const { models = null, endpoints = null, model_limits } = terms;
+  const ofModels = Object.entries(model_limits ?? {}).map(([model, own]) => [model, ownFields(own)]);
+  return {
+    models,
+    endpoints,
+    ...ownFields(terms),
+    model_limits: ofModels.length === 0 ? null : Object.fromEntries(ofModels),
+  };
+}
+
+function ownFields({ limits, budget }: OwnLimits) {
+  const { soft, ...amounts } = budget ?? {};
+  return {
+    limits: limits === undefined ? null : valuesOf(limits, (value) => value),
+    budget:
+      budget === undefined
+        ? null
+        : { ...valuesOf(amounts, units), ...(soft !== undefined && { soft: soft ?? 'none' }) },
+  };
+}
+
+function valuesOf(
+  values: Readonly<Record<string, number | null | undefined>>,
+  shown: (value: number) => number,
+) {
+  const given = Object.entries(values).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(
+    given.map(([name, value]) => [name, typeof value === 'number' ? shown(value) : 'none']),
+  );
+}
+
+/** What the tier says; `budget` is null without one. */
+export function tierFields(tier: BudgetedLimits = {}) {
+  const limits = PLAIN_LIMITS.flatMap(({ name }) => (tier[name] === undefined ? [] : [[name, tier[name]]]));
+  const amounts = BUDGET_LIMITS.flatMap(({ name, limit }) => {
+    const max = tier[limit];
+    return max === undefined ? [] : [[name, units(max)] as const];
+  });
+  const soft = softOf(tier);
+  return {
+    tier_limits: Object.fromEntries(limits),
+    tier_budget:
+      amounts.length === 0 ? null : { ...Object.fromEntries(amounts), ...(soft.length > 0 && { soft }) },
+  };
+}
+
+/** An amount of at most nine million with six decimals has fewer digits than a number can have. */
+function units(billionths: number): number {
+  return Number(budgetText(billionths));
+}
+
+/** The texts of limits, of the budget and of limits with single models; null where there are none. */
+export function termsTexts(terms: Terms, tier: BudgetedLimits | undefined, currency = '') {
+  const ofModels = Object.entries(terms.model_limits ?? {}).map(
+    ([model, own]) =>
+      `${model}: ${[...limitParts(own), ...budgetParts(own, undefined, currency)].join(', ')}`,
+  );
+  return {
+    limits: limitParts(terms, tier).join(', ') || null,
+    budget: budgetParts(terms, tier, currency).join(', ') || null,
+    model_limits: ofModels.join('; ') || null,
+  };
+}
+
+/** At the end of a line of a list: `  [requests per minute 500]`. Empty where it has nothing of its own. */
+export function ownText(terms: Terms): string {
+  const { limits, budget, model_limits } = termsTexts(terms, undefined);
+  const parts = [limits, budget, model_limits].filter((text) => text !== null);
+  return parts.length === 0 ? '' : `  [${parts.join('; ')}]`;
+}
+
+/** `requests per minute 500 (tier 200)` */
+function limitParts({ limits = {} }: OwnLimits, tier: BudgetedLimits = {}): readonly string[] {
+  return PLAIN_LIMITS.flatMap(({ name }) =>
+    part(name.replaceAll('_', ' '), limits[name], tier[name], String),
+  );
+}
+
+function budgetParts(
+  { budget = {} }: OwnLimits,
+  tier: BudgetedLimits = {},
+  currency: string,
+): readonly string[] {
+  const format = (max: number) => `${budgetText(max)} ${currency}`.trimEnd();
+  const amounts = BUDGET_LIMITS.flatMap(({ name, limit }) =>
+    part(name.replaceAll('_', ' '), budget[name], tier[limit], format),
+  );
+  const soft = part('warnings from', budget.soft, tier.soft, shareText);
+  return amounts.length === 0 ? soft.filter(() => budget.soft !== undefined) : [...amounts, ...soft];
+}
+
+function part<Value>(
+  name: string,
+  own: Value | null | undefined,
+  tier: Value | undefined,
+  format: (value: Value) => string,
+): readonly string[] {
+  if (own === undefined) return tier === undefined ? [] : [`${name} ${format(tier)} (tier)`];
+  const beside = tier === undefined ? '' : ` (tier ${format(tier)})`;
+  return [`${name} ${own === null ? 'none' : format(own)}${beside}`];
+}

@@ -1,0 +1,254 @@
+// Limits and budgets of keys, teams, models and holders with terms of their own, as clients meet them.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Terms } from '../../src/config/terms.ts';
+import { openStore } from '../../src/store/open.ts';
+import { startFleet } from '../helpers/fleet.ts';
+import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
+import { chatRequest, completion, HostileUpstream, json } from '../helpers/hostile-upstream.ts';
+import type { RawResponse } from '../helpers/raw-client.ts';
+import { until } from '../helpers/wait.ts';
+import { field, listModels } from './holder.ts';
+
+/** Each answer costs 1: a token of output does. */
+const ONE = json(200, completion({ tokens: { prompt: 1, completion: 1 } }));
+const PRICE = { input: 0, output: 1e6 };
+
+let upstream: HostileUpstream;
+beforeAll(async () => {
+  upstream = await HostileUpstream.start({ script: ONE });
+});
+afterAll(() => upstream?.close());
+
+type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
+
+/** Requests have no bound on their answers, so that their estimates reject none. */
+const configOf = (
+  tier: { readonly [name: string]: Json } = {},
+  more: { readonly [name: string]: Json } = {},
+) => ({
+  currency: 'EUR',
+  upstreams: { up: { base_url: upstream.baseUrl, max_concurrency: 1000 } },
+  models: {
+    m: { targets: [{ upstream: 'up', model: 'm' }], price: PRICE },
+    'o/*': { targets: [{ upstream: 'up', model: '*' }], price: PRICE },
+    free: { targets: [{ upstream: 'up', model: 'free' }] },
+    ...Object(more['models']),
+  },
+  tiers: { Free: {}, Lite: tier, Pro: {} },
+  ...Object(more['top']),
+});
+
+interface Owner {
+  readonly terms?: Terms;
+  readonly keyTerms?: Terms;
+  readonly teamId?: string;
+}
+
+async function issue(gateway: Gateway, { terms, keyTerms, teamId }: Owner = {}): Promise<string> {
+  const { key } = await gateway.app.issuer.issue({
+    tier: 'Lite',
+    ...(terms && { terms }),
+    ...(teamId && { teamId }),
+    ...(keyTerms && { key: { terms: keyTerms } }),
+  });
+  return key.reveal();
+}
+
+const ask = (gateway: Gateway, key: string, model = 'm') =>
+  gateway.chat(chatRequest({ model, max_tokens: 1 }), { key });
+
+/** How many of `times` requests get in, one after another. */
+async function admitted(gateway: Gateway, key: string, times: number, model = 'm'): Promise<number> {
+  let count = 0;
+  for (let index = 0; index < times; index += 1)
+    if ((await ask(gateway, key, model)).status === 200) count += 1;
+  return count;
+}
+
+const errorOf = (response: RawResponse) => [
+  response.status,
+  field(response.json(), 'error', 'code'),
+  field(response.json(), 'error', 'message'),
+];
+
+/** Runs a command of `tollgate` on the store of a gateway. */
+async function command(gateway: Gateway, ...words: string[]): Promise<string> {
+  const env = { TEST_DIR: gateway.directory.path };
+  const { code, stdout, stderr } = await runCommand([...words, '--config', gateway.configFile], env);
+  if (code !== 0) throw new Error(stderr);
+  return stdout;
+}
+
+/** A team in the store of a gateway. */
+async function addTeam(gateway: Gateway, name: string, ...limits: string[]): Promise<string> {
+  await command(gateway, 'teams', 'add', name, ...limits);
+  const store = await openStore({ kind: 'sqlite', path: gateway.directory.file('tollgate.db') });
+  try {
+    return (await store.organisation.findTeam({ name }))?.id ?? '';
+  } finally {
+    await store.close();
+  }
+}
+
+async function usage(gateway: Gateway, key: string): Promise<unknown> {
+  const response = await fetch(`${gateway.url}/admin/usage`, { headers: { authorization: `Bearer ${key}` } });
+  return field(await response.json(), 'limits');
+}
+
+describe('on one gateway', () => {
+  test('limits of a holder replace those of its tier', async () => {
+    await using gateway = await startGateway({ config: configOf({ requests_per_day: 2 }) });
+    expect(await admitted(gateway, await issue(gateway), 4)).toBe(2);
+    const more = await issue(gateway, { terms: { limits: { requests_per_day: 3 } } });
+    expect(await admitted(gateway, more, 5)).toBe(3);
+    const none = await issue(gateway, { terms: { limits: { requests_per_day: null } } });
+    expect(await admitted(gateway, none, 5)).toBe(5);
+  });
+
+  test('limits of a key are its own, beside those of its holder', async () => {
+    await using gateway = await startGateway({ config: configOf({ requests_per_day: 5 }) });
+    const first = await issue(gateway, { keyTerms: { limits: { requests_per_day: 2 } } });
+    const prefix = first.slice(0, 8);
+    const second = (await command(gateway, 'keys', 'issue', '--for', prefix)).trim();
+    expect(await admitted(gateway, first, 4)).toBe(2);
+    expect(errorOf(await ask(gateway, first))).toEqual([
+      429,
+      'rate_limit_exceeded',
+      'The limit of 2 requests per day of the key is reached.',
+    ]);
+    // The other key has what the holder has left.
+    expect(await admitted(gateway, second, 5)).toBe(3);
+    // A rotated key continues.
+    const headers = { authorization: `Bearer ${first}` };
+    const rotated = await fetch(`${gateway.url}/admin/keys/rotate`, { method: 'POST', headers });
+    expect((await ask(gateway, String(field(await rotated.json(), 'key')))).status).toBe(429);
+  });
+
+  test('limits of a team are shared by its holders, and a change of them holds within five seconds', async () => {
+    await using gateway = await startGateway({ config: configOf() });
+    const teamId = await addTeam(gateway, 'Search', '--limit', 'requests_per_day=4');
+    const keys = [await issue(gateway, { teamId }), await issue(gateway, { teamId })];
+    const [one = '', two = ''] = keys;
+    expect([await admitted(gateway, one, 3), await admitted(gateway, two, 3)]).toEqual([3, 1]);
+    expect(errorOf(await ask(gateway, one))).toEqual([
+      429,
+      'rate_limit_exceeded',
+      'The limit of 4 requests per day of the team is reached.',
+    ]);
+    await command(gateway, 'teams', 'set', 'Search', '--limit', 'requests_per_day=6');
+    const changedAt = performance.now();
+    await until(async () => (await ask(gateway, two)).status === 200, 'the change', 5000);
+    expect(performance.now() - changedAt).toBeLessThan(5000);
+    expect(await admitted(gateway, one, 3)).toBe(1);
+    // Others are not concerned.
+    expect(await admitted(gateway, await issue(gateway), 3)).toBe(3);
+    await command(gateway, 'teams', 'set', 'Search', '--limit', 'requests_per_day=none');
+    await until(async () => (await ask(gateway, two)).status === 200, 'the removal', 5000);
+  });
+
+  test('limits of a model are of each holder with it, and patterns count all their models together', async () => {
+    const models = {
+      m: {
+        targets: [{ upstream: 'up', model: 'm' }],
+        limits: { Lite: { requests_per_day: 2 } },
+      },
+      'o/*': {
+        targets: [{ upstream: 'up', model: '*' }],
+        limits: { Lite: { requests_per_day: 3 }, Pro: { requests_per_day: 1 } },
+      },
+    };
+    await using gateway = await startGateway({ config: configOf({}, { models }) });
+    const key = await issue(gateway);
+    expect(await admitted(gateway, key, 4)).toBe(2);
+    expect(errorOf(await ask(gateway, key))).toEqual([
+      429,
+      'rate_limit_exceeded',
+      'The limit of 2 requests per day of the model is reached.',
+    ]);
+    expect([await admitted(gateway, key, 2, 'o/a'), await admitted(gateway, key, 2, 'o/b')]).toEqual([2, 1]);
+    expect(await admitted(gateway, key, 2, 'free')).toBe(2);
+    expect(await admitted(gateway, await issue(gateway), 4)).toBe(2);
+    const own = {
+      model_limits: { m: { limits: { requests_per_day: 1 } }, free: { limits: { concurrency: 1 } } },
+    };
+    expect(await admitted(gateway, await issue(gateway, { terms: own }), 4)).toBe(1);
+  });
+
+  test('a budget that is spent says whose it is, and others go on', async () => {
+    await using gateway = await startGateway({
+      config: configOf({ budget: { per_month: 3, soft: [0.5] } }, { top: { retry: { attempts: 1 } } }),
+    });
+    const key = await issue(gateway);
+    const answers = [await ask(gateway, key), await ask(gateway, key), await ask(gateway, key)];
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    const models = await listModels(gateway.url, key);
+    expect([
+      models.header('x-tollgate-budget-remaining'),
+      models.header('x-tollgate-budget-warning'),
+      models.header('x-ratelimit-limit-requests'),
+    ]).toEqual(['0', '100% of the monthly budget of the holder is used', undefined]);
+    const refused = await ask(gateway, key);
+    expect(errorOf(refused)).toEqual([
+      429,
+      'insufficient_quota',
+      'The monthly budget of the holder is spent.',
+    ]);
+    expect(refused.header('x-should-retry')).toBe('false');
+    expect(await admitted(gateway, await issue(gateway), 1)).toBe(1);
+    const rich = await issue(gateway, { terms: { budget: { per_month: 5.5e9 } } });
+    const first = await ask(gateway, rich);
+    expect([first.status, first.header('x-tollgate-budget-warning')]).toEqual([200, undefined]);
+    // Four, and one that begins with less than it costs.
+    expect(await admitted(gateway, rich, 9)).toBeGreaterThanOrEqual(4);
+  });
+
+  test('the report of a key shows all its scopes as the limiter counts them', async () => {
+    const models = {
+      m: {
+        targets: [{ upstream: 'up', model: 'm' }],
+        price: PRICE,
+        limits: { Lite: { requests_per_day: 7 } },
+      },
+    };
+    await using gateway = await startGateway({
+      config: configOf({ budget: { per_month: 30 } }, { models }),
+    });
+    const teamId = await addTeam(gateway, 'Search', '--limit', 'requests_per_day=9', '--budget', '20/day');
+    const key = await issue(gateway, { teamId, keyTerms: { limits: { requests_per_day: 8 } } });
+    expect(await admitted(gateway, key, 2)).toBe(2);
+    expect(await usage(gateway, key)).toMatchObject([
+      { limit: 'cost_per_month', max: 30, used: 2, remaining: 28 },
+      { scope: 'key', limit: 'requests_per_day', max: 8, used: 2, remaining: 6 },
+      { scope: 'team', limit: 'requests_per_day', max: 9, used: 2, remaining: 7 },
+      { scope: 'team', limit: 'cost_per_day', max: 20, used: 2, remaining: 18 },
+      { scope: 'model', model: 'm', limit: 'requests_per_day', max: 7, used: 2, remaining: 5 },
+    ]);
+  });
+});
+
+test('three holders of a team on two replicas spend its budget together, to the last unit', async () => {
+  await using fleet = await startFleet({
+    replicas: 2,
+    gateway: { config: configOf({ requests_per_day: 100 }) },
+  });
+  const config = ['--config', fleet.configFile];
+  const tollgate = async (...words: string[]) => {
+    const { code, stdout, stderr } = await runCommand([...words, ...config]);
+    if (code !== 0) throw new Error(stderr);
+    return stdout.trim();
+  };
+  await tollgate('teams', 'add', 'Search', '--limit', 'requests_per_day=30');
+  const keys = [0, 1, 2].map(() => tollgate('keys', 'issue', '--tier', 'Lite', '--team', 'Search'));
+  const issued = await Promise.all(keys);
+  const statuses = await Promise.all(
+    Array.from({ length: 60 }, async (_, index) => {
+      const replica = fleet.replicas[index % 2];
+      const answer = await replica?.gateway.chat(chatRequest({ model: 'm' }), {
+        key: issued[index % 3] ?? '',
+      });
+      return answer?.status;
+    }),
+  );
+  expect(statuses.filter((status) => status === 200)).toHaveLength(30);
+  expect(statuses.filter((status) => status === 429)).toHaveLength(30);
+}, 240_000);
