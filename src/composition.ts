@@ -368,6 +368,7 @@ function mountRoutes(
   server.route('POST', '/admin/keys/rotate', rotate);
   server.route('GET', '/admin/usage', metering.answerUsage);
   for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
+  server.onUnknown((exchange, error) => billing.answerUnknown(exchange, error));
 }
 
 /** @returns the URL of the public listener */

@@ -1,6 +1,7 @@
 // Wires orders and payments together for one gateway process.
 import type { IncomingMessage } from 'node:http';
 import type { BillingConfig } from '../config/schema/config-schema.ts';
+import type { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Method } from '../http/router.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -16,6 +17,7 @@ import { CompletePage } from './pages/complete-page.ts';
 import { FakePaymentPage } from './pages/fake-payment-page.ts';
 import { ownHostOnly } from './pages/page-host.ts';
 import { answerPricing } from './pages/pricing-page.ts';
+import { answerUnknown } from './pages/root-page.ts';
 import type { BillingParts, PaymentProvider } from './payment-provider.ts';
 import { PaymentReconciliation } from './payment-reconciliation.ts';
 import { StripeCalls } from './stripe/stripe-calls.ts';
@@ -80,11 +82,13 @@ export class Providers {
 export class Billing {
   /** Routes for the router. */
   readonly routes: readonly (readonly [Method, string, Handler])[];
+  readonly #options: BillingOptions;
   readonly #sweep: Sweep;
   readonly #providers: Providers;
 
   constructor(options: BillingOptions) {
     const { config, listenHost } = options;
+    this.#options = options;
     const providers = new Providers(options);
     this.#providers = providers;
     const provider = () => providers.of(config().billing);
@@ -113,6 +117,12 @@ export class Billing {
       // Events are signed, and a proxy may forward them under another host.
       ['POST', '/webhooks/stripe', (exchange) => webhooks.answer(exchange)],
     ];
+  }
+
+  /** The page at `/` and at unknown paths. @returns whether it was answered: not for programs */
+  answerUnknown(exchange: Exchange, error: GatewayError): boolean {
+    const { config, listenHost } = this.#options;
+    return answerUnknown(exchange, error, config(), listenHost);
   }
 
   start(): void {

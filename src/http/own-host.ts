@@ -33,21 +33,26 @@ export function isUnspecified({ hostname }: URL): boolean {
  * @param listenHost host that the listener binds to
  * @throws GatewayError unknown_host
  */
-export function requireOwnHost({ request }: Exchange, publicUrl: string, listenHost: string): void {
+export function requireOwnHost(exchange: Exchange, publicUrl: string, listenHost: string): void {
+  if (isOwnHost(exchange, publicUrl, listenHost)) return;
   const own = new URL(publicUrl);
-  const host = hostOf(request.headers.host ?? '', own.protocol);
-  if (host !== undefined) {
-    if (host.host === hostOf(own.host, own.protocol)?.host) return;
-    const listens = hostOf(isIP(listenHost) === 6 ? `[${listenHost}]` : listenHost);
-    const isLocal = isLoopback(own) || isUnspecified(own) || (listens !== undefined && isLoopback(listens));
-    if (isAddress(host) || (isLocal && isLoopback(host))) return;
-  }
   // The message must not reveal an internal name.
   const isPublic = !isUnspecified(own) && !isLoopback(own);
   const advice = isPublic
     ? `Open it at ${publicUrl}.`
     : 'Open it by an address, or have the operator set public_url.';
   throw new GatewayError('unknown_host', `This page is not published under this name. ${advice}`);
+}
+
+/** Whether `requireOwnHost` accepts the host of a request. */
+export function isOwnHost({ request }: Exchange, publicUrl: string, listenHost: string): boolean {
+  const own = new URL(publicUrl);
+  const host = hostOf(request.headers.host ?? '', own.protocol);
+  if (host === undefined) return false;
+  if (host.host === hostOf(own.host, own.protocol)?.host) return true;
+  const listens = hostOf(isIP(listenHost) === 6 ? `[${listenHost}]` : listenHost);
+  const isLocal = isLoopback(own) || isUnspecified(own) || (listens !== undefined && isLoopback(listens));
+  return isAddress(host) || (isLocal && isLoopback(host));
 }
 
 /**

@@ -15,6 +15,7 @@ export class Router {
   readonly #onFailure: (exchange: Exchange, error: unknown) => void;
   /** Paths that include everything below them. */
   readonly #mounts: string[] = [];
+  #answerUnknown: (exchange: Exchange, error: GatewayError) => boolean = () => false;
 
   /** @param onFailure answers for a failed handler */
   constructor(onFailure: (exchange: Exchange, error: unknown) => void) {
@@ -30,6 +31,11 @@ export class Router {
   mount(path: string, handler: Handler): void {
     this.#mounts.push(`${path}/`);
     for (const method of ['GET', 'POST', 'DELETE'] as const) this.add(method, path, handler);
+  }
+
+  /** @param answer answers an unknown path with a page for people, and returns whether it did */
+  onUnknown(answer: (exchange: Exchange, error: GatewayError) => boolean): void {
+    this.#answerUnknown = answer;
   }
 
   /** Passes the exchange to its handler, or rejects it. */
@@ -77,8 +83,10 @@ export class Router {
   /** 405 if the path has other methods, else 404. */
   reject(exchange: Exchange): void {
     const methods = this.methodsOf(exchange.target);
-    if (methods === undefined) answerError(exchange, this.#unknown(exchange));
-    else if (isHandshake(exchange.request)) {
+    if (methods === undefined) {
+      const error = this.#unknown(exchange);
+      if (!this.#answerUnknown(exchange, error)) answerError(exchange, error);
+    } else if (isHandshake(exchange.request)) {
       // WebSocket-first clients fall back to HTTP after a 426, and retry the handshake after other statuses.
       answerError(exchange, new GatewayError('websocket_not_offered'), { upgrade: 'HTTP/1.1' });
     } else {

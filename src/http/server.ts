@@ -119,6 +119,11 @@ export class Server {
     this.#router.add(method, path, handler);
   }
 
+  /** @param answer as for `Router.onUnknown` */
+  onUnknown(answer: (exchange: Exchange, error: GatewayError) => boolean): void {
+    this.#router.onUnknown(answer);
+  }
+
   /** Routes a path and everything below it, for GET, POST and DELETE. */
   mount(path: string, handler: Handler): void {
     this.#router.mount(path, handler);
@@ -309,15 +314,10 @@ export class Server {
   }
 
   #answerOptions(exchange: Exchange): void {
-    if (!this.#cors.enabled) {
-      this.#router.reject(exchange);
-      return;
-    }
     const methods = this.#router.methodsOf(exchange.target);
-    this.#cors.answerOptions(
-      exchange,
-      methods === undefined ? ALLOWED_METHODS : `${methods.join(', ')}, OPTIONS`,
-    );
+    const allowed = methods === undefined ? ALLOWED_METHODS : `${methods.join(', ')}, OPTIONS`;
+    if (this.#cors.enabled) this.#cors.answerOptions(exchange, allowed);
+    else this.#router.reject(exchange);
   }
 
   /** Rejects a request and closes its connection, because the framing of what follows cannot be trusted. */

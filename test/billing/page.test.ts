@@ -230,3 +230,54 @@ describe('the account page', () => {
     expect(elements.find(({ tag }) => tag === 'form')?.attributes.has('action')).toBe(false);
   });
 });
+
+describe('`/` and unknown paths', () => {
+  let gateway: Gateway;
+
+  beforeAll(async () => {
+    gateway = await startGateway({ config: { branding: { name: 'Example Models' } } });
+  });
+  afterAll(() => gateway?.close());
+
+  const HTML = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
+  const get = (target: string, accept: string, other: { method?: string; host?: string } = {}) =>
+    ask(gateway.url, { method: 'GET', target, headers: { accept }, ...other });
+
+  test('are pages for browsers, with links that work at any depth', async () => {
+    const start = await get('/', HTML);
+    expect([start.status, start.header('content-type')]).toEqual([200, 'text/html; charset=utf-8']);
+    expect(start.text()).toContain('<h1>Example Models</h1>');
+    expect(start.text()).toContain(`${gateway.url}/v1`);
+    expect(start.text()).toContain('href="pricing"');
+    for (const [target, up] of [
+      ['/missing', ''],
+      ['/missing/', '../'],
+      ['/a/b/c?d=/e/f', '../../'],
+      ['/%2e%2e/x', '../'],
+      ['/v1', ''],
+    ] as const) {
+      const page = await get(target, HTML);
+      expect([target, page.status, page.header('content-type')]).toEqual([
+        target,
+        404,
+        'text/html; charset=utf-8',
+      ]);
+      expect(page.text()).toContain(`<a class="button" href="${up}pricing">`);
+      expect(page.text()).not.toContain(target);
+      expect(page.header('content-security-policy')).toContain("default-src 'none'");
+    }
+  });
+
+  test.each<[string, string, string, { method?: string; host?: string }]>([
+    ['for programs', '/', 'application/json', {}],
+    ['for whoever says nothing of what it accepts', '/', '*/*', {}],
+    ['below /v1', '/v1/missing', HTML, {}],
+    ['below /admin', '/admin/missing', HTML, {}],
+    ['for other methods', '/missing', HTML, { method: 'POST' }],
+    ['under a foreign host name', '/', HTML, { host: 'evil.example' }],
+  ])('are JSON %s', async (_, target, accept, other) => {
+    const response = await get(target, accept, other);
+    expect([response.status, response.header('content-type')]).toEqual([404, 'application/json']);
+    expect(response.json()).toMatchObject({ error: { code: 'unknown_url' } });
+  });
+});

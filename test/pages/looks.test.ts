@@ -113,6 +113,81 @@ describe.each(VIEWS)('$theme, $width wide', (view) => {
   });
 });
 
+/** Numbers of the page that begin on one line and end on another. */
+const BROKEN_NUMBERS = `(() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const broken = [];
+  while (texts.nextNode()) {
+    const { data, parentElement } = texts.currentNode;
+    if (parentElement === null || !parentElement.checkVisibility()) continue;
+    for (const { 0: number, index } of data.matchAll(/[\\d][\\d.,\\u00a0\\u202f]*\\d/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, index);
+      range.setEnd(texts.currentNode, index + number.length);
+      const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+      if (lines.size > 1) broken.push(number);
+    }
+  }
+  return broken;
+})()`;
+
+test('nothing breaks inside a number at any width, and nothing is wider than the window', async () => {
+  await using visit = await Visit.begin(browser, gateway.url);
+  const { page } = visit;
+  const base = sampleReport('', ['gpt-4o-mini']);
+  const most = {
+    ...base.totals,
+    requests: 1_234_567_890,
+    prompt_tokens: 9_007_199_254_740_991,
+    cost: 123_456,
+  };
+  await visit.report((prefix) => ({ ...sampleReport(prefix, ['gpt-4o-mini']), totals: most }));
+  for (const [name, open] of [
+    ['account', async () => visit.enter(await gateway.issueKey('Lite'))],
+    ['pricing', () => page.goto('/pricing')],
+    ['start', () => page.goto('/')],
+  ] as const) {
+    await open();
+    for (let width = 320; width <= 1920; width += width < 1000 ? 56 : 184) {
+      await page.setViewportSize({ width, height: 900 });
+      expect([name, width, await page.evaluate(BROKEN_NUMBERS)]).toEqual([name, width, []]);
+      expect([name, width, await visit.overflow()]).toEqual([name, width, 0]);
+    }
+  }
+});
+
+test('a single limit is as wide as its bar, on a wide screen too', async () => {
+  await using visit = await Visit.begin(browser, gateway.url, { width: 1920 });
+  const { page } = visit;
+  await visit.report((prefix) => {
+    const report = sampleReport(prefix, []);
+    return { ...report, limits: report.limits.slice(0, 1) };
+  });
+  await visit.enter(await gateway.issueKey('Lite'));
+  const right = (selector: string) =>
+    page.evaluate(`Math.round(document.querySelector('${selector}').getBoundingClientRect().right)`);
+  expect(await right('.gauges strong')).toBe(await right('.gauges svg'));
+});
+
+test('printed, charts keep their legends and cards are whole, in light colours', async () => {
+  await using visit = await Visit.begin(browser, gateway.url, { theme: 'dark' });
+  const { page } = visit;
+  await visit.report((prefix) => sampleReport(prefix, ['gpt-4o-mini', 'gpt-4o']));
+  await visit.enter(await gateway.issueKey('Lite'));
+  await page.emulateMedia({ media: 'print', colorScheme: 'dark' });
+  const style = (selector: string, name: string) =>
+    page.evaluate(
+      `[...new Set([...document.querySelectorAll('${selector}')].map((each) => getComputedStyle(each)['${name}']))]`,
+    );
+  expect(await style('.legend i', 'printColorAdjust')).toEqual(['exact']);
+  expect(await style('.card', 'breakInside')).toEqual(['avoid']);
+  expect(await style('button', 'display')).toEqual(['none']);
+  expect(await style('.card', 'backgroundColor')).toEqual(['rgb(255, 255, 255)']);
+  // Two pages of A4 with the table folded.
+  const pdf = await page.pdf({ format: 'A4' });
+  expect(pdf.toString('latin1').match(/\/Type \/Page\b/g)?.length).toBeLessThanOrEqual(2);
+});
+
 test('what must not be is noticed: a button without a name, a style in place, a request to elsewhere', async () => {
   await using visit = await Visit.begin(browser, gateway.url);
   const { page } = visit;

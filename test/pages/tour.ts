@@ -12,9 +12,16 @@ export type Look = (name: string) => Promise<void>;
 
 const MODELS = ['gpt-4o-mini', 'gpt-4o', 'mistral-small'];
 
-/** The tiers, a Free key, and the refusal of one. */
+/** The start, a page that is not there, the tiers, a Free key, and the refusal of one. */
 export async function tourFree(visit: Visit, look: Look): Promise<void> {
   const { page } = visit;
+  await page.goto('/');
+  await look('start');
+  await page.goto('/a/page/that/is/not/there');
+  await look('unknown');
+  // The link is relative to the root, however deep the page would be.
+  await page.getByRole('link', { name: 'See the tiers' }).click();
+  await visit.title('Choose a tier');
   await page.goto('/pricing');
   await look('pricing');
   await visit.takeFreeKey();

@@ -126,7 +126,7 @@ function portal(order: Order, session: string): Html {
     );
   const form = (all: Readonly<Record<string, string>>) =>
     html`<form class="row" method="post" action="test"><input type="hidden" name="session_id" value="${session}">${buttons(all)}</form>`;
-  return html`<dl class="bill">${lines.map(([name = '', value = '']) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
+  return html`<dl class="facts">${lines.map(([name = '', value = '']) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
 ${order.mode === 'subscription' ? html`<h2>What the customer does</h2>${form(CHOICES)}` : NOTHING}
 <h2>What happens to the payment</h2>
 ${form(HAPPENINGS)}

@@ -87,7 +87,7 @@ export interface PageOptions {
   /** Origins to which answers to these forms redirect: Chromium applies `form-action` to redirects. */
   readonly formTargets?: readonly string[] | undefined;
   /** Relative path to the root of the gateway. Default: the page is there. */
-  readonly up?: '' | '../';
+  readonly up?: string;
   /** Whether its scripts call the gateway. */
   readonly calls?: boolean;
   readonly headers?: AnswerHeaders;

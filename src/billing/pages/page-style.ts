@@ -16,7 +16,7 @@ export const STYLE = `
   --series-1: #c2571a; --series-2: #5b53c8; --series-3: #8a6d00; --series-4: #b03a78; --series-rest: #6b7885;
   --shadow: 0 1px 2px rgb(22 32 43 / .05), 0 6px 20px rgb(22 32 43 / .05);
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --page: #0e141a; --card: #17202a; --well: #111921; --line: #2b3743; --edge: #74828f;
     --ink: #e6ecf1; --soft: #a3b0bc; --accent: #5fcfb2; --on-accent: #06231d; --press: #83dec6; --bad: #ff9d88;
@@ -64,7 +64,7 @@ code { overflow-wrap: anywhere; }
 .tier ul { margin: 0; padding: 0; list-style: none; }
 .limits li { padding: .42rem 0; border-top: 1px solid var(--line); }
 .limits li:last-child { border-bottom: 1px solid var(--line); }
-.limits strong { font-weight: 640; font-variant-numeric: tabular-nums; }
+.limits strong { font-weight: 640; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .models { display: flex; flex-wrap: wrap; gap: .4rem; }
 .models li { min-width: 0; }
 .models code { display: block; padding: .12rem .5rem; border-radius: .4rem; background: var(--well); }
@@ -97,6 +97,9 @@ button[aria-disabled="true"] { opacity: .6; cursor: progress; }
 .till { border: 2px dashed var(--bad); }
 .bill { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; gap: 0 1.5rem; margin: 1.5rem 0 0; padding: .9rem 0; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); font-size: 1.45rem; font-weight: 680; letter-spacing: -.015em; }
 .bill dd { margin: 0; }
+.facts { display: grid; grid-template-columns: auto 1fr; gap: .35rem 1.5rem; margin: 1.1rem 0 0; }
+.facts dt { color: var(--soft); }
+.facts dd { margin: 0; }
 
 .copy-head { display: flex; align-items: end; justify-content: space-between; gap: 1rem; margin: 1.75rem 0 .55rem; min-height: 2.25rem; }
 .copy-head h2, .copy-head h3 { margin: 0; }
@@ -122,10 +125,10 @@ noscript pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .title-row .row { gap: .5rem; }
 .title-row .row > * { flex: 1 0 auto; }
 .badge { display: inline-block; margin-left: .4rem; padding: .05rem .6rem; border: 1px solid var(--accent); border-radius: 1rem; color: var(--accent); font-size: .85rem; font-weight: 600; letter-spacing: 0; vertical-align: .12em; }
-.totals { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1px; margin: 1.25rem 0 0; overflow: hidden; }
-.totals div { background: var(--card); padding: 1rem 1.25rem; box-shadow: 0 0 0 1px var(--line); }
+.totals { display: flex; flex-wrap: wrap; gap: 1px; margin: 1.25rem 0 0; overflow: hidden; }
+.totals div { flex: 1 0 auto; min-width: min(100%, 9.5rem); background: var(--card); padding: 1rem 1.25rem; box-shadow: 0 0 0 1px var(--line); }
 .totals dt { color: var(--soft); font-size: .92rem; }
-.totals dd { margin: .1rem 0 0; font-size: 1.45rem; font-weight: 660; letter-spacing: -.015em; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.totals dd { margin: .1rem 0 0; font-size: clamp(1.05rem, 4.4vw, 1.45rem); font-weight: 660; letter-spacing: -.015em; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .badge.bad { border-color: var(--bad); color: var(--bad); }
 #renewal { margin: .5rem 0 0; }
 #renewal:empty { display: none; }
@@ -135,12 +138,14 @@ noscript pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .offer .price { margin: .1rem 0 .7rem; font-size: 1.45rem; line-height: 1.2; font-weight: 680; letter-spacing: -.02em; }
 .offer .price small { font-size: .95rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
 .offer ul { margin: 0; padding: 0; list-style: none; font-size: .95rem; }
+.offers + .soft { margin: 1rem 0 0; }
 .panels { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); margin-top: 1.25rem; }
 .panel { margin: 0; padding: 1.3rem 1.5rem 1.4rem; }
 .panel > h3 { margin-bottom: .8rem; }
 .panel + .panel-alone, .panel-alone { margin-top: 1.25rem; }
 .gauges { display: grid; gap: 1.1rem 2.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); margin: 0; padding: 0; list-style: none; }
-.gauges p { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; margin: 0; }
+.gauges p { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; margin: 0; max-width: none; }
+.gauges strong, .gauges .soft span { white-space: nowrap; }
 .gauges .soft { font-size: .92rem; }
 .gauges svg { display: block; width: 100%; height: .5rem; margin: .35rem 0; border-radius: .25rem; background: var(--well); box-shadow: inset 0 0 0 1px var(--line); }
 .gauges rect { fill: var(--accent); }
@@ -173,7 +178,19 @@ dialog::backdrop { background: rgb(10 15 20 / .55); }
 dialog h2 { margin: 0 0 .6rem; font-size: 1.2rem; }
 dialog .row { margin-top: 1.4rem; }
 
-@media (max-width: 30rem) { .totals { grid-template-columns: 1fr 1fr; } .totals div { padding: .8rem 1.15rem; } .totals dd { font-size: 1.25rem; } .totals div:last-child:nth-child(odd) { grid-column: span 2; } .title-row .row > * { padding-left: .6rem; padding-right: .6rem; } .actions > * { flex: 1 0 auto; } .tier, .panel, .enter, .outcome { padding-left: 1.15rem; padding-right: 1.15rem; } }
+@media (max-width: 30rem) { .totals div { min-width: 40%; padding: .8rem 1.15rem; } .title-row .row > * { padding-left: .6rem; padding-right: .6rem; } .actions > * { flex: 1 0 auto; } .tier, .panel, .enter, .outcome { padding-left: 1.15rem; padding-right: 1.15rem; } }
 @media (forced-colors: active) { button, .button { border: 1px solid ButtonText; } .plot rect, .gauges rect { fill: CanvasText; } .hit { fill: transparent !important; } }
-@media print { .notice, pre { break-inside: avoid; } nav, button { display: none; } }
+@media print {
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  .tier, .card { box-shadow: none; }
+  body { display: block; min-height: 0; background: none; }
+  main { padding-top: 1rem; padding-bottom: 0; }
+  .card, .tier, .offer, .notice, pre, .gauges li, .legend, tr { break-inside: avoid; }
+  h1, h2, h3, h4 { break-after: avoid; }
+  .panels, .tiers { grid-template-columns: 1fr 1fr; }
+  .tier { display: block; }
+  .card:has(details[open] table) { break-inside: auto; }
+  .scroll { max-height: none; overflow: visible; }
+  nav, button, .button, summary, #subscription, #offers, [aria-labelledby="rotate-title"] { display: none !important; }
+}
 `;

@@ -38,7 +38,7 @@ export function themeOf(color: string | undefined): Theme {
   const light = accentOn(GROUNDS.light, color, BLACK);
   const dark = accentOn(GROUNDS.dark, color, WHITE);
   const style = `${STYLE}:root { ${light} }
-@media (prefers-color-scheme: dark) { :root { ${dark} } }
+@media screen and (prefers-color-scheme: dark) { :root { ${dark} } }
 `;
   const theme = { style, hash: hashSource(style) };
   last = { color, theme };
