@@ -419,7 +419,12 @@ for index = 1, #scopes do
   end
   at = last + 1
 end
-if missing > 0 then return missing end
+if missing > 0 then
+  for index = 1, #scopes do
+    if scopes[index].isChanged then write(scopes[index]) end
+  end
+  return missing
+end
 
 local member = ''
 if isAdmitted then

@@ -14,8 +14,9 @@ import {
   SettledOnce,
 } from './limiter.ts';
 import type { MemoryLimiter } from './memory-limiter.ts';
+import { RedisLease } from './redis-lease.ts';
 import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';
-import { changeLimits, type Scopes } from './scope.ts';
+import { changeLimits, makeScopes, type Scope, type Scopes } from './scope.ts';
 
 export interface SharedLimiterOptions {
   readonly redis: Pick<RedisClient, 'isUp' | 'isLate' | 'onUp' | 'onDown'>;
@@ -140,9 +141,13 @@ export class SharedLimiter implements Limiter {
     const ofAmounts = changeLimits(scopes, (limits) =>
       pickLimits(limits, ({ counts }) => counts === 'tokens' || counts === 'cost'),
     );
+    const since = performance.now();
     const admission = await this.#options.local.admit(ofAmounts, amounts);
     if (admission.kind === 'refused') return admission;
     const { lease } = admission;
+    // Those that were not known before the model: Redis knows nothing of the request there.
+    const [first, ...rest] = scopes.list.filter((scope) => !isHeldIn(held, scope));
+    const { shared } = this.#options;
     return {
       ...admission,
       lease: {
@@ -150,6 +155,7 @@ export class SharedLimiter implements Limiter {
         settle(real) {
           lease.settle(real);
           held.settle(real);
+          if (first !== undefined) shared.charge(makeScopes(scopes.slot, [first, ...rest]), real, since);
         },
       },
     };
@@ -240,6 +246,10 @@ class Grant extends SettledOnce {
   override get amounts(): Amounts {
     return (this.shared ?? this.request.local).amounts;
   }
+}
+
+function isHeldIn(held: Lease, { id }: Scope): boolean {
+  return !(held instanceof RedisLease) || held.scopes.list.some((scope) => scope.id === id);
 }
 
 function isOfRedis(error: unknown): boolean {

@@ -31,6 +31,8 @@ const limitsOf: fc.Arbitrary<TierLimits> = fc
     tokens_per_day: limit(200, 600),
     tokens_per_month: limit(300, 1000),
     concurrency: limit(1, 2, 4),
+    cost_per_day: limit(150, 1800),
+    cost_per_month: limit(900, 3000),
   })
   .map((limits) => Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined)));
 const ms = fc.oneof(
@@ -57,7 +59,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 const prior = fc.constantFrom(
   NOTHING,
-  totals({ requests_per_day: 3, tokens_per_day: 90, tokens_per_month: 200 }),
+  totals({
+    requests_per_day: 3,
+    tokens_per_day: 90,
+    tokens_per_month: 200,
+    cost_per_day: 100,
+    cost_per_month: 500,
+  }),
 );
 
 describe.each<[string, MakeRig, number]>([

@@ -1,4 +1,4 @@
-// The reference model of the limiters: one holder's limits as a list of all its requests, with every figure a sum over it.
+// The reference model of the limiters: one scope's limits as a list of all its requests, with every figure a sum over it.
 import {
   eachLimit,
   eachTotal,
@@ -10,6 +10,7 @@ import {
 } from '../../src/config/limit-table.ts';
 import { type LimitStates, WINDOW_MS } from '../../src/limits/limiter.ts';
 import type { HolderTotals } from '../../src/store/usage-record.ts';
+import { COST } from './of-holder.ts';
 import { DAY } from './setting.ts';
 
 export const MINUTE = WINDOW_MS;
@@ -64,14 +65,14 @@ export class Model {
   refusal(
     now: number,
     limits: TierLimits,
-    cost: number,
+    tokens: number,
     held?: Request,
   ): [LimitName, number | undefined] | undefined {
     const used = this.used(now, held);
-    const all = LIMITS.flatMap(({ name, window }): [LimitName, number][] => {
-      const isOfTokens = name.startsWith('tokens');
-      if (held !== undefined && !isOfTokens) return [];
-      const [value, amount] = [limits[name], isOfTokens ? cost : 1];
+    const all = LIMITS.flatMap(({ name, window, counts }): [LimitName, number][] => {
+      const isOfTokens = counts === 'tokens' || counts === 'cost';
+      if ((held !== undefined && !isOfTokens) || (counts === 'cost' && tokens === 0)) return [];
+      const [value, amount] = [limits[name], isOfTokens ? tokens * rateOf(counts) : 1];
       if (value === undefined || used[name] + amount <= value) return [];
       return [[name, amount > value ? Number.POSITIVE_INFINITY : this.#reset(window, now) || 1000]];
     });
@@ -182,7 +183,7 @@ export class Model {
     const current = requests.filter(({ settled, reserved }) =>
       isWithin(window, settled?.at ?? reserved.at, now),
     );
-    return sum(current.map((each) => each.settled?.tokens ?? this.#reserved(each, now)));
+    return rateOf(counts) * sum(current.map((each) => each.settled?.tokens ?? this.#reserved(each, now)));
   }
 
   #prior({ name, window }: TotalLimit, now: number): number {
@@ -216,6 +217,10 @@ export class Model {
   #reserved(request: Request, now: number): number {
     return this.#isRunning(request, now) ? request.estimate : 0;
   }
+}
+
+function rateOf(counted: Limit['counts']): number {
+  return counted === 'cost' ? COST : 1;
 }
 
 function sum(figures: readonly number[]): number {

@@ -9,8 +9,10 @@ export const holderScope = (id: string, limits: TierLimits = {}): Scope =>
 export const holderScopes = (id: string, limits: TierLimits = {}): Scopes =>
   makeScopes(id, [holderScope(id, limits)]);
 
-/** Each token costs one billionth, so that cost follows the same model. */
-export const tokensOnly = (tokens: number) => ({ tokens, cost: tokens });
+/** What a token costs here, so that one model has both, and none can be taken for the other. */
+export const COST = 3;
+
+export const tokensOnly = (tokens: number) => ({ tokens, cost: COST * tokens });
 
 export interface HolderLease {
   readonly real: Lease;

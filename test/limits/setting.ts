@@ -58,14 +58,14 @@ export class Store {
   /** By the id of the scope. */
   readonly totals = new Map<string, HolderTotals>();
   asked = 0;
-  /** Instead of `totals`; may throw. */
-  answer: (() => HolderTotals) | undefined;
+  /** Instead of `totals`, by the id of the scope; may throw. */
+  answer: ((id: string) => HolderTotals) | undefined;
   /** Instead of an answer. */
   trouble: (() => Promise<never>) | undefined;
   readonly read = async ({ id }: Scope): Promise<HolderTotals> => {
     this.asked += 1;
     if (this.trouble !== undefined) return await this.trouble();
-    if (this.answer !== undefined) return this.answer();
+    if (this.answer !== undefined) return this.answer(id);
     return this.totals.get(id) ?? NOTHING;
   };
 }
