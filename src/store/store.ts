@@ -24,7 +24,18 @@ import type { ObjectStore } from './object-record.ts';
 import type { OrganisationStore } from './organisation-record.ts';
 import type { ResponseStore } from './response-record.ts';
 import type { UpstreamStore } from './upstream-record.ts';
-import type { HolderTotals, UsageBatch, UsageLine, UsageQuery, UsageScope } from './usage-record.ts';
+import type {
+  AddedUsage,
+  ExactLine,
+  HolderTotals,
+  MonthRow,
+  UsageBatch,
+  UsageKept,
+  UsageLine,
+  UsageMonth,
+  UsageQuery,
+  UsageScope,
+} from './usage-record.ts';
 
 /**
  * Every method settles within 1.5 s when the store is silent, and within 5 s when it is distant. A failed method rejects with
@@ -125,8 +136,9 @@ export interface UsageStore {
   /**
    * Adds the rows of a batch. It is idempotent by the id of the batch, so a batch whose write failed, perhaps after its commit,
    * can be sent again.
+   * @returns `late` when usage of a closed month was booked in the hour of the batch's `at`
    */
-  addUsage(batch: UsageBatch): Promise<'written' | 'known'>;
+  addUsage(batch: UsageBatch): Promise<AddedUsage>;
 
   /**
    * Deletes ids of batches that were added before a time. A batch that is sent again after that counts twice.
@@ -142,12 +154,58 @@ export interface UsageStore {
   /** Sums, in the order of their groups. */
   usageReport(query: UsageQuery): Promise<readonly UsageLine[]>;
 
+  /** As `usageReport`, with sums of any size. */
+  exactReport(query: UsageQuery): Promise<readonly ExactLine[]>;
+
+  /** Names by the ids of holders and teams, also of removed teams. Those without a name are missing. */
+  namesOf(ids: readonly string[]): Promise<ReadonlyMap<string, string>>;
+
   /**
    * Usage on a day and in the month of that day.
    * @param day `YYYY-MM-DD`, UTC
    */
   usageOf(scope: UsageScope, day: string): Promise<HolderTotals>;
 
+  /**
+   * Adds usage from before days and months to their tables, a bounded part in each call.
+   * @returns whether there is more
+   */
+  rollUp(): Promise<boolean>;
+
+  /**
+   * Deletes usage by the hour or by the day, the oldest first; days that are not rolled up stay.
+   * @param before `YYYY-MM-DD`
+   * @param limit maximum number of rows in this call
+   * @returns the number deleted
+   */
+  forgetUsage(of: 'hours' | 'days', before: string, limit: number): Promise<number>;
+
+  /** What `forgetUsage` left. */
+  usageKept(): Promise<UsageKept>;
+
+  /** Months with usage or a closing, the latest first. */
+  months(): Promise<readonly UsageMonth[]>;
+
+  /** Rows of a month in the order of their texts, by bytes. @param after the texts of a row */
+  monthRows(month: string, limit: number, after?: readonly string[]): Promise<readonly MonthRow[]>;
+
+  /**
+   * Closes a month: usage of it that arrives later is booked in the present one. Its rows do not change any more.
+   * @returns `backlog` when `rollUp` has to be called before
+   */
+  closeMonth(month: string, by: Authorship): Promise<'closed' | 'already' | 'backlog'>;
+
+  /** Sets the digest of a closed month that has none. */
+  setDigest(month: string, digest: string): Promise<void>;
+
+  reopenMonth(month: string, by: Authorship): Promise<'reopened' | 'open'>;
+
   /** The keys of a lineage. @param lineage as in `KeySummary` */
   prefixesOf(lineage: string): Promise<readonly string[]>;
 }
+
+/** What counts and limits need of it. */
+export type CountingStore = Pick<
+  UsageStore,
+  'addUsage' | 'forgetBatches' | 'knownBatches' | 'usageReport' | 'usageOf' | 'prefixesOf'
+>;

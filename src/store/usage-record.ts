@@ -87,27 +87,70 @@ export interface UsageBatch {
   readonly at: string;
 }
 
-const USAGE_DIMENSIONS = ['hour', 'day', 'model', 'upstream', 'key', 'tier'] as const;
+/** What became of a batch. */
+export type AddedUsage = 'written' | 'known' | 'late';
+
+export const USAGE_DIMENSIONS = [
+  'hour',
+  'day',
+  'month',
+  'holder',
+  'team',
+  'key',
+  'tier',
+  'model',
+  'target',
+  'upstream',
+  'endpoint',
+] as const;
 export type UsageDimension = (typeof USAGE_DIMENSIONS)[number];
+
+/** What `usage_hours` does not have: usage by the hour cannot be told apart by it. */
+export const HOURLESS_DIMENSIONS: ReadonlySet<UsageGroup> = new Set(['team', 'tier', 'target', 'endpoint']);
+
+/** Followed by the name of a label of holders, or else of their teams. */
+export const LABEL_DIMENSION = 'label:';
+export type UsageGroup = UsageDimension | `${typeof LABEL_DIMENSION}${string}`;
 
 export interface UsageQuery {
   readonly holderId?: string;
-  /** Holders who are in this tier now. */
+  /** Of the holder at that time, as `tier`. */
+  readonly teamId?: string;
   readonly tier?: Tier;
-  /** The first hour, `YYYY-MM-DDTHH` or a prefix of it: `YYYY-MM-DD` starts with the first hour of the day. */
+  readonly model?: string;
+  /** Of the holder, or else of its team, now; a value that ends with `*` is a beginning. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /**
+   * The first hour, `YYYY-MM-DDTHH` or a prefix of it: `YYYY-MM-DD` starts with the first hour of the day. With a filter or a group that
+   * hours do not have, the first day counts as a whole.
+   */
   readonly from: string;
+  /** The last day, `YYYY-MM-DD`. Default: all that follows. */
+  readonly to?: string;
   /** One line for each combination of these, in their order. Without any there is one line, even without usage. */
-  readonly by: readonly UsageDimension[];
+  readonly by: readonly UsageGroup[];
   /** Maximum number of lines, from 1. */
   readonly limit: number;
 }
 
-export interface UsageLine {
-  /** In the order of `by`. A holder that the store does not know has the tier ``. */
-  readonly group: readonly string[];
-  /** Capped at 2^53 - 1. */
-  readonly sums: UsageSums;
+/** Sums of any size. */
+export type ExactSums = Readonly<Record<keyof UsageSums, bigint>>;
+
+/** Makes the sums from their names. */
+export function exactSums(of: (name: keyof UsageSums) => bigint): ExactSums {
+  return Object.fromEntries(USAGE_SUMS.map((name) => [name, of(name)])) as ExactSums;
 }
+
+interface Line<Sums> {
+  /** In the order of `by`: ids of holders and teams, empty where there is none or it is unknown. */
+  readonly group: readonly string[];
+  readonly sums: Sums;
+}
+
+export type ExactLine = Line<ExactSums>;
+
+/** Its sums are capped at 2^53 - 1. */
+export type UsageLine = Line<UsageSums>;
 
 /** Whose usage counts against a limit. */
 export type UsageScope =
@@ -132,4 +175,52 @@ export function totalAmount(
 ): number {
   if (counts === 'cost') return cost;
   return counts === 'tokens' ? prompt + completion : requests;
+}
+
+/** A closing or a reopening. */
+export interface MonthEvent {
+  readonly what: 'closed' | 'reopened';
+  /** RFC 3339, UTC. */
+  readonly at: string;
+  readonly actor: string | null;
+  readonly reason: string | null;
+  /** Of a reopening: the digest that the month had. */
+  readonly digest: string | null;
+}
+
+/** A month with usage. */
+export interface UsageMonth {
+  /** `YYYY-MM` */
+  readonly month: string;
+  /** RFC 3339, UTC; null while it is open. */
+  readonly closedAt: string | null;
+  /** SHA-256 of its rows, in hexadecimal; null while it is open, and until the closing is complete. */
+  readonly digest: string | null;
+  readonly events: readonly MonthEvent[];
+  /** Usage of this month that arrived after it was closed, and is booked in a later one. */
+  readonly late: { readonly requests: number; readonly cost: bigint };
+}
+
+/** A row of a month; its texts are in the order of `MONTH_TEXTS`. */
+export interface MonthRow {
+  readonly texts: readonly string[];
+  readonly sums: ExactSums;
+}
+
+/** What a row of days and months is about, besides its time: columns of the tables, in the order of the rows of a month. */
+export const MONTH_TEXTS = [
+  'holder_id',
+  'prefix',
+  'model',
+  'upstream',
+  'team_id',
+  'tier',
+  'target',
+  'endpoint',
+] as const;
+
+/** From which day on the store has usage by the hour and by the day, `YYYY-MM-DD`; empty: all. */
+export interface UsageKept {
+  readonly hours: string;
+  readonly days: string;
 }

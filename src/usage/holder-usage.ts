@@ -1,6 +1,6 @@
 // Usage of one holder, team or key: from the store, plus what this process has not sent yet.
 import { eachTotal } from '../config/limit-table.ts';
-import type { UsageStore } from '../store/store.ts';
+import type { CountingStore } from '../store/store.ts';
 import {
   type HolderTotals,
   totalAmount,
@@ -34,11 +34,11 @@ const MAX_LINES = 10_000;
 
 export class HolderUsage {
   readonly #outbox: UsageOutbox;
-  readonly #store: UsageStore;
+  readonly #store: CountingStore;
   readonly #clock: () => number;
 
   /** @param clock milliseconds since 1970 */
-  constructor(outbox: UsageOutbox, store: UsageStore, clock: () => number = Date.now) {
+  constructor(outbox: UsageOutbox, store: CountingStore, clock: () => number = Date.now) {
     this.#outbox = outbox;
     this.#store = store;
     this.#clock = clock;

@@ -5,7 +5,7 @@
 // their ids are checked before and after the read, because the commit may happen in between.
 import { withDeadline } from '../deadline.ts';
 import { GatewayError, wrapError } from '../errors.ts';
-import type { UsageStore } from '../store/store.ts';
+import type { CountingStore } from '../store/store.ts';
 import type { UsageRow } from '../store/usage-record.ts';
 import type { BatchSender } from './outbox/batch-sender.ts';
 import type { OutboxDisk } from './outbox/outbox-disk.ts';
@@ -19,7 +19,7 @@ export interface PendingUsage<T> {
 }
 
 interface PendingRead<T> {
-  readonly store: Pick<UsageStore, 'knownBatches'>;
+  readonly store: Pick<CountingStore, 'knownBatches'>;
   readonly disk: Pick<OutboxDisk, 'call'>;
   readonly sender: Pick<BatchSender, 'isUncertain' | 'glance' | 'hold'>;
   readonly filter: PendingFilter;

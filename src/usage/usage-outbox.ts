@@ -5,8 +5,8 @@
 // A request waits only for the first arrow. While the store is unavailable, batches stay in the file, and this process or the next
 // one sends them. A killed process loses what is not in the file yet.
 import { withDeadline } from '../deadline.ts';
-import type { UsageStore } from '../store/store.ts';
-import type { UsageRow } from '../store/usage-record.ts';
+import type { CountingStore } from '../store/store.ts';
+import type { AddedUsage, UsageRow } from '../store/usage-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { BatchSender } from './outbox/batch-sender.ts';
 import { OutboxDisk } from './outbox/outbox-disk.ts';
@@ -20,7 +20,7 @@ type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed
 
 /** For metrics. */
 export interface UsageOutboxEvents {
-  onBatch(outcome: 'written' | 'known' | 'failed'): void;
+  onBatch(outcome: AddedUsage | 'failed'): void;
   /** Requests whose usage is not counted. */
   onDropped(reason: UsageDropReason, requests: number): void;
   /** The backlog: batches, bytes of the files, and rows in memory. */
@@ -50,7 +50,7 @@ export const OUTBOX_LIMITS = {
 export type UsageOutboxLimits = Readonly<typeof OUTBOX_LIMITS>;
 
 interface UsageOutboxOptions {
-  readonly store: UsageStore;
+  readonly store: CountingStore;
   /** Directory of the files, created when missing. Several processes may share it. */
   readonly directory: string;
   readonly logger: Logger;
@@ -101,7 +101,10 @@ export class UsageOutbox {
       store,
       disk,
       clock,
-      onBatch: (outcome) => events.onBatch(outcome),
+      onBatch: (outcome) => {
+        events.onBatch(outcome);
+        if (outcome === 'late') this.#warn('usage of a closed month is counted in the present month');
+      },
       onStoreError: (error) => this.#warn('failed to write usage to the store; retrying', error),
       onDiskError: (error) => this.#warn('failed to read the usage spool', error),
       onRefused: (requests) => this.#dropped('refused', requests),

@@ -9,7 +9,9 @@ import { type MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
 import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
+import { USAGE_SUMS } from '../../src/store/usage-record.ts';
 import { query } from '../helpers/postgres.ts';
+import { distinct } from './usage-samples.ts';
 
 /** As an older version does it. */
 export async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
@@ -65,4 +67,17 @@ function allOf(path: string, text: string) {
   } finally {
     database.close();
   }
+}
+
+/** The statement of the version before days and months, with sums that all differ. */
+export function earlierUsage(hour: string, holder: string, factor: number): string {
+  const names = USAGE_SUMS.join(', ');
+  const max = Number.MAX_SAFE_INTEGER;
+  const raised = USAGE_SUMS.map((name) => {
+    const [old, more] = [`usage_hours.${name}`, `excluded.${name}`];
+    return `${name} = case when ${old} > ${max} - ${more} then ${max} else ${old} + ${more} end`;
+  });
+  return `insert into usage_hours (holder_id, hour, prefix, model, upstream, ${names})
+    values ('${holder}', '${hour}', '0123abcd', 'gpt', 'openai', ${Object.values(distinct(factor)).join(', ')})
+    on conflict (holder_id, hour, prefix, model, upstream) do update set ${raised.join(', ')}`;
 }

@@ -5,26 +5,12 @@ import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { USAGE_SUMS } from '../../src/store/usage-record.ts';
-import { countsOf, run } from './older.ts';
+import { countsOf, earlierUsage, run } from './older.ts';
 import { newKey } from './samples.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
 import { batch, distinct, row } from './usage-samples.ts';
 
 const BY = { actor: null, reason: null, at: '2030-01-01T00:00:00.000Z' };
-const MAX = Number.MAX_SAFE_INTEGER;
-
-/** The statement of the version before days and months. */
-function earlierStatement(hour: string, holder: string, sums: string): string {
-  const names = USAGE_SUMS.join(', ');
-  const raised = USAGE_SUMS.map(
-    (name) =>
-      `${name} = case when usage_hours.${name} > ${MAX} - excluded.${name} then ${MAX} else usage_hours.${name} + excluded.${name} end`,
-  );
-  return `insert into usage_hours (holder_id, hour, prefix, model, upstream, ${names})
-    values ('${holder}', '${hour}', '0123abcd', 'gpt', 'openai', ${sums})
-    on conflict (holder_id, hour, prefix, model, upstream) do update set ${raised.join(', ')}`;
-}
-
 describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   let source: StoreSource;
   let address: StoreAddress;
@@ -138,15 +124,11 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   test('what an earlier version writes beside counts once, for the present team of the holder', async () => {
     const team = await addTeam('one');
     const { holderId } = await addHolder(team);
-    const sums = (factor: number) => Object.values(distinct(factor)).join(', ');
     const hour = '2030-01-02T03';
-    await run(address, [earlierStatement(hour, holderId, sums(1))]);
+    await run(address, [earlierUsage(hour, holderId, 1)]);
     await add({ hour, holderId, teamId: team, tier: 'Pro', sums: distinct(10) });
     // A row of this version is raised by the earlier one, and the other way round.
-    await run(address, [
-      earlierStatement(hour, holderId, sums(100)),
-      earlierStatement(hour, 'unknown', sums(7)),
-    ]);
+    await run(address, [earlierUsage(hour, holderId, 100), earlierUsage(hour, 'unknown', 7)]);
     await add({ hour, holderId, teamId: team, tier: 'Pro', sums: distinct(1000) });
     const cost = USAGE_SUMS.indexOf('cost') + 1;
     const expected = (time: string) => [
@@ -163,12 +145,11 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   test('writers of both versions at once lose and double nothing', async () => {
     const other = await openStore(address);
     const hour = '2030-01-02T03';
-    const sums = Object.values(distinct()).join(', ');
     const holders = ['h1', 'h2', 'h3'];
     await Promise.all(
       Array.from({ length: 12 }, async (_, index) => {
         if (index % 3 === 0)
-          for (const holder of holders) await run(address, [earlierStatement(hour, holder, sums)]);
+          for (const holder of holders) await run(address, [earlierUsage(hour, holder, 1)]);
         else {
           const rows = holders.map((holderId) => row({ holderId, sums: distinct() }));
           await (index % 2 ? store : other).usage.addUsage(batch(rows));

@@ -3,8 +3,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import type { UsageDimension, UsageQuery } from '../../src/store/usage-record.ts';
-import { newHolder, newKey } from './samples.ts';
+import type { UsageGroup, UsageQuery } from '../../src/store/usage-record.ts';
+import { newKey } from './samples.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
 import { batch, distinct, NOTHING, row } from './usage-samples.ts';
 
@@ -30,7 +30,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
 
   const report = (query: Partial<UsageQuery> = {}) =>
     store.usage.usageReport({ from: '2000', by: [], limit: 100, ...query });
-  const by = async (...dimensions: UsageDimension[]) =>
+  const by = async (...dimensions: UsageGroup[]) =>
     (await report({ by: dimensions })).map(({ group, sums }) => [...group, sums.requests]);
 
   describe('a batch', () => {
@@ -179,15 +179,64 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await report({ from: '2040', by: ['model'] })).toEqual([]);
     });
 
-    test('of a tier has the holders that are in it now, and no unknown holder', async () => {
-      const holder = { ...newHolder('Pro'), id: 'holder-2' };
-      if (holder.kind === 'new') await store.addKey(newKey(), holder, null);
-      expect((await report({ tier: 'Pro' }))[0]?.sums.requests).toBe(1);
-      expect((await report({ tier: 'Lite' }))[0]?.sums.requests).toBe(0);
+    test('groups and filters by what the holder and the attempt were then', async () => {
+      await store.usage.addUsage(
+        batch([
+          row({
+            hour: '2030-01-02T05',
+            holderId: 'h',
+            teamId: 't1',
+            tier: 'Pro',
+            target: 'x',
+            endpoint: 'embeddings',
+          }),
+          row({ hour: '2030-02-02T05', holderId: 'h', teamId: 't2', tier: 'Free', model: 'b' }),
+        ]),
+      );
       expect(await by('tier')).toEqual([
-        ['', 5],
+        ['Free', 1],
+        ['Lite', 6],
         ['Pro', 1],
       ]);
+      expect(await by('month', 'team', 'endpoint')).toEqual([
+        ['2029-12', '', 'chat', 1],
+        ['2030-01', '', 'chat', 5],
+        ['2030-01', 't1', 'embeddings', 1],
+        ['2030-02', 't2', 'chat', 1],
+      ]);
+      expect(await by('target', 'holder')).toContainEqual(['x', 'h', 1]);
+      const total = async (query: Partial<UsageQuery>) => (await report(query))[0]?.sums.requests;
+      expect(await total({ tier: 'Pro' })).toBe(1);
+      expect(await total({ teamId: 't2' })).toBe(1);
+      expect(await total({ model: 'b' })).toBe(2);
+      expect(await total({ holderId: 'h', tier: 'Free', from: '2030-02-02' })).toBe(1);
+      expect(await total({ teamId: `' or 1=1 --` })).toBe(0);
+      expect(await total({ to: '2030-01-01' })).toBe(5);
+      expect(await total({ from: '2030-01-02', to: '2030-02-01' })).toBe(2);
+      // The first day is whole, because hours know no team.
+      expect(await total({ from: '2030-01-02T06', teamId: 't1' })).toBe(1);
+      expect(await total({ from: '2030-01-02T06', holderId: 'h' })).toBe(1);
+    });
+
+    test('groups and filters by the label of the holder, or else of its team', async () => {
+      const by1 = { actor: null, reason: null, at: '2030-01-01T00:00:00.000Z' };
+      await store.organisation.addTeam({ id: 't1', name: 'search', terms: {} }, by1, { cost_center: '4711' });
+      const labels = { cost_center: '4712' };
+      await store.addKey(newKey(), { kind: 'new', id: 'h1', tier: 'Lite', teamId: 't1', labels }, null);
+      await store.addKey(newKey(), { kind: 'new', id: 'h2', tier: 'Lite', teamId: 't1' }, null);
+      const of = (holderId: string, teamId = '') => row({ holderId, teamId, hour: '2030-01-03T00' });
+      await store.usage.addUsage(batch([of('h1', 't1'), of('h2', 't1'), of('h3', 't1'), of('h3')]));
+      const from = '2030-01-03';
+      const lines = async (query: Partial<UsageQuery>) =>
+        (await report({ from, ...query })).map(({ group, sums }) => [...group, sums.requests]);
+      expect(await lines({ by: ['label:cost_center'] })).toEqual([
+        ['', 1],
+        ['4711', 2],
+        ['4712', 1],
+      ]);
+      expect(await lines({ labels: { cost_center: '4711' } })).toEqual([[2]]);
+      expect(await lines({ labels: { cost_center: '47*' } })).toEqual([[3]]);
+      expect(await lines({ labels: { cost_center: '4*', other: 'x' } })).toEqual([[0]]);
     });
   });
 

@@ -1,13 +1,19 @@
 // A store that fails as it is told: before it did anything, or after it did, or so late that nobody waits any more.
 import { GatewayError } from '../../src/errors.ts';
-import type { UsageStore } from '../../src/store/store.ts';
-import type { UsageBatch, UsageLine, UsageQuery, UsageScope } from '../../src/store/usage-record.ts';
+import type { CountingStore } from '../../src/store/store.ts';
+import type {
+  AddedUsage,
+  UsageBatch,
+  UsageLine,
+  UsageQuery,
+  UsageScope,
+} from '../../src/store/usage-record.ts';
 
 export const FAULTS = ['none', 'refuses', 'forgets to answer', 'commits and fails', 'is late'] as const;
 export type StoreFault = (typeof FAULTS)[number];
 
-export class FaultyStore implements UsageStore {
-  readonly #store: UsageStore;
+export class FaultyStore implements CountingStore {
+  readonly #store: CountingStore;
   /** For the next calls, in order; then `rest`. */
   readonly next: StoreFault[] = [];
   rest: StoreFault = 'none';
@@ -20,11 +26,11 @@ export class FaultyStore implements UsageStore {
   /** Called between a read and its answer. */
   onRead: (() => Promise<unknown>) | undefined;
 
-  constructor(store: UsageStore) {
+  constructor(store: CountingStore) {
     this.#store = store;
   }
 
-  async addUsage(batch: UsageBatch): Promise<'written' | 'known'> {
+  async addUsage(batch: UsageBatch): Promise<AddedUsage> {
     this.seen.push(batch);
     if (this.refused.has(batch.id)) throw new GatewayError('store_unavailable');
     switch (this.next.shift() ?? this.rest) {

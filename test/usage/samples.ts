@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Writable } from 'node:stream';
-import type { UsageStore } from '../../src/store/store.ts';
+import type { CountingStore } from '../../src/store/store.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import type { UsageRecord } from '../../src/usage/records/request-usage.ts';
@@ -45,12 +45,12 @@ export function record(changed: Partial<UsageRecord> = {}): UsageRecord {
 
 /** What a outbox told of itself. */
 export class Told {
-  readonly batches: Record<'written' | 'known' | 'failed', number> = { written: 0, known: 0, failed: 0 };
+  readonly batches = { written: 0, known: 0, late: 0, failed: 0 };
   readonly dropped: Record<string, number> = {};
   waiting = { segments: 0, bytes: 0, rows: 0 };
   log = '';
 
-  onBatch(outcome: 'written' | 'known' | 'failed'): void {
+  onBatch(outcome: keyof Told['batches']): void {
     this.batches[outcome] += 1;
   }
 
@@ -74,7 +74,7 @@ export class Told {
 }
 
 export async function open(
-  store: UsageStore,
+  store: CountingStore,
   directory: string,
   limits: Partial<UsageOutboxLimits> = {},
   clock?: () => number,
@@ -96,7 +96,7 @@ export const BY_HAND: Partial<UsageOutboxLimits> = { writeMs: 1e9, sendMs: 1e9, 
 /** Everything happens soon. */
 export const QUICK: Partial<UsageOutboxLimits> = { writeMs: 5, sendMs: 10, scanMs: 30, pauseMs: 20 };
 
-export async function sums(store: UsageStore): Promise<UsageSums | undefined> {
+export async function sums(store: CountingStore): Promise<UsageSums | undefined> {
   return (await store.usageReport({ from: '2000', by: [], limit: 1 }))[0]?.sums;
 }
 

@@ -60,7 +60,7 @@ const CHANGE_FEED_LOCK = 6_105_893_427_155_233n;
 
 /** The privileges that the store needs. A missing one fails the start and not the first rotation. */
 const PRIVILEGES = {
-  settings: ['select', 'insert'],
+  settings: ['select', 'insert', 'update'],
   holders: ['select', 'insert', 'update'],
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
@@ -75,6 +75,7 @@ const PRIVILEGES = {
   usage_months: ['select', 'insert', 'update'],
   usage_backlog: ['select', 'update', 'delete'],
   usage_closings: ['select', 'insert', 'update'],
+  usage_late: ['select', 'insert'],
   usage_batches: ['select', 'insert', 'delete'],
   orders: ['select', 'insert', 'update', 'delete'],
   billing_events: ['select', 'insert', 'delete'],
@@ -126,6 +127,7 @@ function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: 
     writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
     lockChangeFeed,
+    forShare: sql.raw(' for share'),
     byBytes: sql.raw(POSTGRES.types.byBytes),
     isPrefixTaken: (error) =>
       error instanceof DatabaseError && error.code === '23505' && error.constraint === 'keys_prefix_key',

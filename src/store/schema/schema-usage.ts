@@ -80,9 +80,14 @@ const ROLLUPS: Migration = {
        month ${text} primary key check (length(month) = 7),
        closed_at text,
        digest text,
-       late_requests ${integer} not null default 0,
-       late_cost ${integer} not null default 0,
        events text not null default '[]'
+     )${keyedTable}`,
+    `create table usage_late (
+       batch_id ${text} not null,
+       month ${text} not null,
+       requests ${integer} not null,
+       cost ${integer} not null,
+       primary key (month, batch_id)
      )${keyedTable}`,
     `create table key_lineages (prefix ${text} primary key, first ${text} not null)${keyedTable}`,
     `create index key_lineages_by_first on key_lineages (first)`,

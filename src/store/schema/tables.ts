@@ -66,11 +66,11 @@ export interface Tables {
     month: string;
     closed_at: string | null;
     digest: string | null;
-    late_requests: Generated<number>;
-    late_cost: Generated<number>;
     /** JSON of `MonthEvent[]`. */
     events: Generated<string>;
   };
+  /** Usage of a closed month that was booked in a later one. */
+  usage_late: { batch_id: string; month: string; requests: number; cost: number };
   upstream_drains: Columns<UpstreamDrain>;
   upstream_events: Columns<Omit<UpstreamEvent, 'id'>> & { id: Generated<number> };
   usage_batches: Columns<Omit<UsageBatch, 'rows'>>;

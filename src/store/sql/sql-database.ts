@@ -52,6 +52,8 @@ export interface SqlDatabase {
   /** A table expression named `e` with one row for each element of a JSON array, in a column `value`. */
   readonly elementsOf: (json: string) => RawBuilder<unknown>;
   readonly lockChangeFeed: LockChangeFeed;
+  /** What follows a query whose rows no other transaction may change until the end of this one. */
+  readonly forShare: RawBuilder<unknown>;
   /** What follows an expression of text that is compared by bytes, as in `SqlTypes`. */
   readonly byBytes: RawBuilder<unknown>;
   /** Whether a transaction failed because the prefix of its new key is taken. */

@@ -114,12 +114,15 @@ export function labelConditions(
   labels: OwnerLabels,
   owner: RawBuilder<unknown>,
 ): readonly RawBuilder<boolean>[] {
-  return Object.entries(labels).map(([name, value]) => {
-    const beginning = value.endsWith('*') ? value.slice(0, -1) : undefined;
-    const matches =
-      beginning === undefined
-        ? sql`value = ${value}`
-        : sql`value >= ${beginning} and value < ${`${beginning}${LAST}`}`;
-    return sql`${owner} in (select owner_id from labels where name = ${name} and ${matches})`;
-  });
+  return Object.entries(labels).map(
+    ([name, value]) =>
+      sql`${owner} in (select owner_id from labels where name = ${name} and ${matchesLabel(sql`value`, value)})`,
+  );
+}
+
+/** @param value as in `HolderFilter`: one that ends with `*` is a beginning */
+export function matchesLabel(column: RawBuilder<unknown>, value: string): RawBuilder<unknown> {
+  if (!value.endsWith('*')) return sql`${column} = ${value}`;
+  const beginning = value.slice(0, -1);
+  return sql`${column} >= ${beginning} and ${column} < ${`${beginning}${LAST}`}`;
 }

@@ -5,36 +5,28 @@ import type { Tables } from '../schema/tables.ts';
 import type { UsageStore } from '../store.ts';
 import {
   addSums,
+  MONTH_TEXTS,
   USAGE_SUMS,
-  type UsageDimension,
   type UsageRow,
   type UsageScope,
   type UsageSums,
   usageSums,
 } from '../usage-record.ts';
 import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
+import { placeLate, readClosings, sqlUsageMonths } from './sql-usage-months.ts';
+import { readUsage } from './sql-usage-report.ts';
 
 /** JavaScript numbers are inexact beyond it, so sums are capped. */
 const MAX = sql.lit(Number.MAX_SAFE_INTEGER);
+/** Days and months are read as text. Two of it are below the end of 64 bits. */
+const MAX_EXACT = sql.raw(String(2n ** 61n));
 
 /** The tables with sums: their time, and what else identifies a row. */
 const HOURS = ['holder_id', 'hour', 'prefix', 'model', 'upstream'] as const;
-const COLUMNS = ['holder_id', 'prefix', 'model', 'upstream', 'team_id', 'tier', 'target', 'endpoint'];
 
 const INTO_HOURS = additionTo('usage_hours', HOURS, true);
-const INTO_DAYS = additionTo('usage_days', ['day', ...COLUMNS]);
-const INTO_MONTHS = additionTo('usage_months', ['month', ...COLUMNS]);
-
-const TOTALS = sql.join(USAGE_SUMS.map((name) => sql`${total(sql.ref(`h.${name}`))} as ${sql.ref(name)}`));
-
-const DIMENSIONS: Readonly<Record<UsageDimension, RawBuilder<unknown>>> = {
-  hour: sql`h.hour`,
-  day: sql`substr(h.hour, 1, 10)`,
-  model: sql`h.model`,
-  upstream: sql`h.upstream`,
-  key: sql`h.prefix`,
-  tier: sql`coalesce(holders.tier, '')`,
-};
+const INTO_DAYS = additionTo('usage_days', ['day', ...MONTH_TEXTS]);
+const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS]);
 
 /** Far below the maximum number of parameters of a statement. */
 const IDS_AT_ONCE = 500;
@@ -42,8 +34,11 @@ const IDS_AT_ONCE = 500;
 export function sqlUsage(database: SqlDatabase): UsageStore {
   const { reader, writer, elementsOf } = database;
   return {
+    ...sqlUsageMonths(database),
+
     addUsage(batch) {
       return transact(database, async (trx) => {
+        const closings = await readClosings(database, trx, batch);
         // A second writer of the same batch waits here until the first one commits or fails.
         const marked = await trx
           .insertInto('usage_batches')
@@ -52,10 +47,11 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
           .returning('id')
           .executeTakeFirst();
         if (marked === undefined) return 'known';
-        const rows = (await withOwners(trx, batch.rows)).map(columnsOf);
-        for (const into of rows.length === 0 ? [] : [INTO_HOURS, INTO_DAYS, INTO_MONTHS])
-          await into(trx, rows, elementsOf);
-        return 'written';
+        if (batch.rows.length === 0) return 'written';
+        const placed = await placeLate(trx, batch, closings);
+        const rows = (await withOwners(trx, placed.rows)).map(columnsOf);
+        for (const into of [INTO_HOURS, INTO_DAYS, INTO_MONTHS]) await into(trx, rows, elementsOf);
+        return placed.isLate ? 'late' : 'written';
       });
     },
 
@@ -73,29 +69,29 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       return known;
     },
 
-    async usageReport({ holderId, tier, from, by, limit }) {
-      const groups = by.map((dimension) => DIMENSIONS[dimension]);
-      const columns = groups.map((group, index) => sql`${group} as ${sql.ref(`group_${index}`)}, `);
-      const conditions = [
-        sql`h.hour >= ${from}`,
-        ...(holderId === undefined ? [] : [sql`h.holder_id = ${holderId}`]),
-        ...(tier === undefined ? [] : [sql`holders.tier = ${tier}`]),
-      ];
-      const grouping =
-        groups.length === 0 ? sql`` : sql`group by ${sql.join(groups)} order by ${sql.join(groups)}`;
-      const { rows } = await sql<Record<string, unknown>>`
-      select ${sql.join(columns, sql``)}${TOTALS}
-      from usage_hours as h left join holders on holders.id = h.holder_id
-      where ${sql.join(conditions, sql` and `)} ${grouping} limit ${sql.lit(limit)}`.execute(reader);
-      return rows.map((row) => ({
-        group: by.map((_, index) => String(row[`group_${index}`])),
-        sums: sumsOf(row),
-      }));
+    async usageReport(query) {
+      const lines = await readUsage(database, query);
+      return lines.map(({ group, sums }) => ({ group, sums: usageSums((name) => capped(sums[name])) }));
+    },
+
+    exactReport(query) {
+      return readUsage(database, query);
+    },
+
+    async namesOf(ids) {
+      const wanted = sql`select e.value ->> 'id' from ${elementsOf(JSON.stringify(ids.map((id) => ({ id }))))}`;
+      const { rows } = await sql<{ id: string; name: string }>`
+        select id, name from teams where id in (${wanted})
+        union all select id, label from holders where label is not null and id in (${wanted})`.execute(
+        reader,
+      );
+      return new Map(rows.map(({ id, name }) => [id, name]));
     },
 
     async usageOf(scope, day) {
       const totals = TOTAL_LIMITS.map(({ name, window, counts }) => {
-        const counted = sql`case when ${sql.ref(`u.in_${window}`)} = 1 then ${AMOUNTS[counts]} else 0 end`;
+        const amount = AMOUNTS[counts];
+        const counted = sql`case when ${sql.ref(`u.in_${window}`)} = 0 then 0 when ${amount} > ${MAX} then ${MAX} else ${amount} end`;
         return sql`${total(counted)} as ${sql.ref(name)}`;
       });
       const { rows } = await sql<Record<string, unknown>>`
@@ -170,10 +166,11 @@ function additionTo(table: string, key: readonly string[], rolledUp = false) {
     ...key.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as text)`),
     ...USAGE_SUMS.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as bigint)`),
   ]);
+  const max = rolledUp ? MAX : MAX_EXACT;
   const raised = sql.join(
     USAGE_SUMS.map((name) => {
       const [column, old, more] = [sql.ref(name), sql.ref(`${table}.${name}`), sql.ref(`excluded.${name}`)];
-      return sql`${column} = case when ${old} > ${MAX} - ${more} then ${MAX} else ${old} + ${more} end`;
+      return sql`${column} = case when ${old} > ${max} - ${more} then ${max} else ${old} + ${more} end`;
     }),
   );
   const marked = sql.raw(rolledUp ? ', rolled_up' : '');
@@ -207,6 +204,6 @@ function total(of: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`cast(case when sum(${of}) > ${MAX} then ${MAX} else coalesce(sum(${of}), 0) end as bigint)`;
 }
 
-function sumsOf(row: Readonly<Record<string, unknown>>): UsageSums {
-  return usageSums((name) => Number(row[name]));
+function capped(sum: bigint): number {
+  return Math.min(Number(sum), Number.MAX_SAFE_INTEGER);
 }

@@ -79,6 +79,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
       byBytes: sql.raw(SQLITE.types.byBytes),
       // Not needed: a transaction begins with the exclusive write lock.
       lockChangeFeed: async () => {},
+      forShare: sql.raw(''),
       // The message of the constraint, and that of the trigger before it.
       isPrefixTaken: ({ message }) =>
         /UNIQUE constraint failed: keys\.prefix|a key with this prefix/.test(message),

@@ -1,16 +1,17 @@
 // Sends the batches of the outbox file to the store one by one, each until the store accepts it or has rejected it for good.
 import { withDeadline } from '../../deadline.ts';
 import { singleFlight } from '../../single-flight.ts';
-import type { UsageStore } from '../../store/store.ts';
+import type { CountingStore } from '../../store/store.ts';
+import type { AddedUsage } from '../../store/usage-record.ts';
 import type { OutboxDisk } from './outbox-disk.ts';
 import type { OutboxBatch } from './outbox-file.ts';
 
 interface BatchSenderOptions {
-  readonly store: Pick<UsageStore, 'addUsage'>;
+  readonly store: Pick<CountingStore, 'addUsage'>;
   readonly disk: OutboxDisk;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
-  readonly onBatch: (outcome: 'written' | 'known' | 'failed') => void;
+  readonly onBatch: (outcome: AddedUsage | 'failed') => void;
   readonly onStoreError: (error: unknown) => void;
   readonly onDiskError: (error: unknown) => void;
   /** The store rejects a batch for good. */
