@@ -12,7 +12,7 @@ import { runKeys } from './cli/owners/keys-commands.ts';
 import { runTeams } from './cli/owners/team-commands.ts';
 import type { CommandIo } from './cli/support-command.ts';
 import { runUpstreams } from './cli/upstreams/upstreams-command.ts';
-import { runUsage } from './cli/usage-command.ts';
+import { runUsage } from './cli/usage/usage-command.ts';
 import { ConfigError } from './config/config-fault.ts';
 import { parseBytes } from './config/load-config.ts';
 import { readConfigFile } from './config/source/config-file.ts';
@@ -39,7 +39,8 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
   tollgate teams             groups of holders: add, list, show, set, remove
   tollgate orders            show and manage orders and their payments: list, show, check, trust, lapse
   tollgate upstreams         states of upstreams, and taking one out of service: list, show, events, drain, resume
-  tollgate usage             report usage: [--key PREFIX] [--tier T] [--since 7d] [--by model|day|upstream] [--json|--csv]
+  tollgate usage             report usage: [--since 7d | --month 2030-01] [--by team,model] [--team NAME] [--json|--csv];
+                             close months: months, close, export
 
 All commands take --config FILE (default ./config.yaml). --version prints the version, --help this text.
 `;

@@ -76,7 +76,7 @@ export interface OrganisationStore {
   ): Promise<TeamResult>;
   changeTeam(id: string, change: TeamChange, by: Authorship): Promise<TeamResult>;
   /** Removes a team without holders. Its usage and its events stay. */
-  removeTeam(id: string): Promise<'removed' | 'has_holders' | 'unknown'>;
+  removeTeam(id: string, by: Authorship): Promise<'removed' | 'has_holders' | 'unknown'>;
   findTeam(whose: { readonly id: string } | { readonly name: string }): Promise<Team | undefined>;
   /** Ordered by name. @param filter.limit 1 to 1000 */
   listTeams(filter: {
@@ -96,6 +96,8 @@ export interface OrganisationStore {
   /** Number of active keys whose expiry is in this time, RFC 3339, UTC. */
   countExpiring(from: string, to: string): Promise<number>;
   labelsOf(ownerId: string): Promise<OwnerLabels>;
+  /** Names of the labels that holders and teams have, in order. */
+  labelNames(): Promise<readonly string[]>;
   /** Records the last day of use of keys. An earlier day than the known one changes nothing. */
   recordUses(uses: ReadonlyMap<Prefix, string>): Promise<void>;
 }

@@ -1,7 +1,7 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runUsage } from '../../src/cli/usage-command.ts';
+import { runUsage } from '../../src/cli/usage/usage-command.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
@@ -80,14 +80,12 @@ describe('tollgate usage', () => {
     await add({ sums: { priced: 1, cost: 1_234_567_891 } }, { model: 'free' });
     const [head, free, gpt, total] = await lines();
     expect(head).toMatch(/ COST /);
-    expect([free, gpt, total].map((line) => /(\d+\.\d+)/.exec(line ?? '')?.[1])).toEqual([
-      '0.000000',
-      '1.234568',
-      '1.234568',
-    ]);
+    expect(free).toMatch(/ - +0 +-$/);
+    // Exact, so that the lines add up to the total.
+    for (const line of [gpt, total]) expect(line).toContain(' 1.234567891 ');
     const told = JSON.parse((await usage('--json')).out);
-    expect(told.totals.cost).toBe(1.234567891);
-    expect(told.lines[0]).not.toHaveProperty('cost');
+    expect(told.totals.cost).toBe('1.234567891');
+    expect(told.lines[0].cost).toBeNull();
     expect((await usage('--csv')).out).toContain(',1.234567891,');
   });
 
@@ -133,12 +131,147 @@ describe('tollgate usage', () => {
       /^Warning: a whole key was given/,
     );
     expect((await usage('--key', 'bbbbbbbb')).err).toBe('');
-    expect(await groups('--tier', 'Pro')).toEqual([['gpt', 2]]);
-    expect(await groups('--tier', 'Lite')).toEqual([]);
+    expect(await groups('--holder', holderId)).toEqual([['gpt', 2]]);
+    expect(await groups('--holder', 'bbbbbbbb')).toEqual([['gpt', 2]]);
+    await add({ holderId, prefix: 'bbbbbbbb', tier: 'Pro' });
+    expect(await groups('--tier', 'Pro')).toEqual([['gpt', 1]]);
+    expect(await groups('--tier', 'Free')).toEqual([]);
     expect(await usage('--key', 'cccccccc')).toEqual({
       code: 1,
       out: '',
       err: 'tollgate usage: no key with this prefix\n',
+    });
+  });
+
+  describe('by teams, months and labels', () => {
+    const by = { actor: null, reason: null, at: '2030-01-01T00:00:00.000Z' };
+
+    beforeEach(async () => {
+      for (const [id, name] of [
+        ['t1', 'search'],
+        ['t2', 'Ads, "new"'],
+        ['t3', 'gone'],
+      ] as const)
+        await store.organisation.addTeam(
+          { id, name, terms: {} },
+          by,
+          id === 't1' ? { cost_center: '4711' } : {},
+        );
+      const priced = (cost: number) => ({ sums: { priced: 1, cost } });
+      await add(
+        { hour: '2029-12-31T23', teamId: 't1', ...priced(1) },
+        { hour: '2030-01-01T00', teamId: 't1', ...priced(9_007_199_254_740_991) },
+        { hour: '2030-01-02T00', teamId: 't1', prefix: 'ffff0000', ...priced(9_007_199_254_740_991) },
+        { hour: '2030-01-03T00', teamId: 't2', model: 'b', ...priced(2_500_000) },
+        { hour: '2030-01-04T00', teamId: 't3', model: 'free' },
+        { hour: '2030-01-05T00' },
+      );
+      await store.organisation.removeTeam('t3', by);
+    });
+
+    const withCurrency = () =>
+      writeFileSync(configFile, `currency: EUR\n${readFileSync(configFile, 'utf8')}`);
+
+    test('has one line for each team, exact, also for removed ones', async () => {
+      withCurrency();
+      expect(await lines('--month', '2030-01', '--by', 'team')).toEqual([
+        'TEAM        REQUESTS  FAILED  ESTIMATED  PROMPT  CACHED  COMPLETION  REASONING            COST EUR  AVG MS  TTFT MS',
+        '-                  1       0          0       0       0           0          0                   -       0        -',
+        'Ads, "new"         1       0          0       0       0           0          0         0.002500000       0        -',
+        'gone               1       0          0       0       0           0          0                   -       0        -',
+        'search             2       0          0       0       0           0          0  18014398.509481982       0        -',
+        'TOTAL              5       0          0       0       0           0          0  18014398.511981982       0        -',
+      ]);
+      const json = JSON.parse((await usage('--month', '2030-01', '--by', 'team,month', '--json')).out);
+      expect(json).toMatchObject({
+        from: '2030-01-01T00:00:00Z',
+        to: '2030-01-31T23:00:00Z',
+        by: 'team,month',
+        currency: 'EUR',
+        lines: [
+          { team: '', team_id: '', month: '2030-01', cost: null },
+          { team: 'Ads, "new"', team_id: 't2', cost: '0.002500000' },
+          { team: 'gone', team_id: 't3', cost: null },
+          { team: 'search', team_id: 't1', requests: 2, cost: '18014398.509481982' },
+        ],
+        totals: { requests: 5, cost: '18014398.511981982' },
+      });
+      const { out } = await usage('--month', '2030-01', '--by', 'team', '--csv');
+      expect(out.split('\r\n')).toEqual([
+        'team,team_id,requests,failed,estimated,prompt_tokens,cached_tokens,completion_tokens,reasoning_tokens,cost,average_duration_ms,average_ttft_ms,currency',
+        ',,1,0,0,0,0,0,0,,0,,',
+        '"Ads, ""new""",t2,1,0,0,0,0,0,0,0.002500000,0,,EUR',
+        'gone,t3,1,0,0,0,0,0,0,,0,,',
+        'search,t1,2,0,0,0,0,0,0,18014398.509481982,0,,EUR',
+        '',
+      ]);
+    });
+
+    test('filters by team, model and label, and groups by up to three of them', async () => {
+      const told = async (...argv: string[]) => {
+        const { lines: found } = JSON.parse((await usage('--json', '--since', '2029-12-01', ...argv)).out);
+        return found.map((line: Record<string, unknown>) => [
+          ...Object.values(line).slice(0, Object.keys(line).indexOf('requests')),
+          line['requests'],
+        ]);
+      };
+      expect(await told('--team', 'SEARCH', '--by', 'month,key')).toEqual([
+        ['2029-12', '0123abcd', 1],
+        ['2030-01', '0123abcd', 1],
+        ['2030-01', 'ffff0000', 1],
+      ]);
+      expect(await told('--model', 'b', '--by', 'team,target,endpoint')).toEqual([
+        ['Ads, "new"', 't2', 'gpt-1', 'chat', 1],
+      ]);
+      expect(await told('--by', 'label:cost_center')).toEqual([
+        ['', 3],
+        ['4711', 3],
+      ]);
+      expect(await told('--label', 'cost_center=47*', '--by', 'day', '--until', '2030-01-01')).toEqual([
+        ['2029-12-31', 1],
+        ['2030-01-01', 1],
+      ]);
+      expect(await told('--by', 'holder')).toEqual([['holder-1', '', 6]]);
+    });
+
+    test.each([
+      [['--team', 'serach'], 'there is no team with this name (did you mean search?)'],
+      [
+        ['--by', 'label:cost_centre'],
+        'no holder and no team has a label with this name (did you mean cost_center?)',
+      ],
+      [
+        ['--label', 'cost-center=4711'],
+        'no holder and no team has a label with this name (did you mean cost_center?)',
+      ],
+      [['--holder', 'nobody'], 'there is no holder with this id or key'],
+    ])('%j is an error with the nearest right name', async (argv, message) => {
+      expect(await usage(...argv)).toEqual({ code: 1, out: '', err: `tollgate usage: ${message}\n` });
+    });
+
+    test('an unknown group is wrong usage with the nearest right one', async () => {
+      expect((await usage('--by', 'teem')).err).toMatch(/unknown group: .*\(did you mean team\?\)/);
+    });
+
+    test('what is not kept is an error that says what is', async () => {
+      await store.usage.forgetUsage('hours', '2030-01-02', 100);
+      await store.usage.forgetUsage('days', '2030-01-01', 100);
+      expect((await usage('--since', '2030-01-01', '--by', 'hour')).err).toContain('kept from 2030-01-02 on');
+      expect((await usage('--since', '2029-12-15', '--by', 'model')).err).toContain(
+        'kept from 2030-01-01 on',
+      );
+      expect((await usage('--month', '2029-12', '--by', 'day')).err).toContain('kept from 2030-01-01 on');
+      expect(await groups('--month', '2029-12')).toEqual([['gpt', 1]]);
+      expect(await groups('--since', '2029-12-01', '--by', 'month')).toEqual([
+        ['2029-12', 1],
+        ['2030-01', 5],
+      ]);
+      // The first day is whole where hours are gone.
+      expect(await groups('--since', '7d')).toEqual([
+        ['b', 1],
+        ['free', 1],
+        ['gpt', 3],
+      ]);
     });
   });
 
@@ -165,6 +298,24 @@ describe('tollgate usage', () => {
     [['--since', '2030-02-30']],
     [['--since', '-7d']],
     [['--by', 'week']],
+    [['--by', 'label']],
+    [['--by', 'model,team,day,key']],
+    [['--by', 'model,model']],
+    [['--by', 'hour,team']],
+    [['--by', 'hour', '--tier', 'Pro']],
+    [['--month', '2030-13']],
+    [['--month', '2030-1']],
+    [['--month', '2030-02']],
+    [['--month', '2029-12', '--since', '7d']],
+    [['--until', '2030-01-07']],
+    [['--since', '2030-01-05', '--until', '2030-01-04']],
+    [['--since', '2030-01-05', '--until', '2d']],
+    [['--since', '2030-01-09']],
+    [['--holder', 'a', '--key', '0123abcd']],
+    [['--label', 'x']],
+    [['colse', '2029-12']],
+    [['close']],
+    [['close', '2029-12', '--reopen']],
     [['--tier', 'Gold']],
     [['--key', 'xyz']],
     [['--json', '--csv']],

@@ -53,7 +53,7 @@ export const LAYERS: Order = [
 export const ROOMS: Readonly<Record<string, Order>> = {
   auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
   billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
-  cli: [['cli/upstreams'], ['cli/owners'], ['cli']],
+  cli: [['cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli']],
   config: [
     ['config'],
     ['config/check'],

@@ -100,7 +100,7 @@ test.each([
   ['the next target of a pattern', 'some/model', false, BUSY, WHOLE, ofSecond],
   ['a stream of the next target', 'both', true, BUSY, STREAM, ofSecond],
   ['a target without a price of its own', 'inherited', false, BUSY, WHOLE, ofModel],
-  ['a target without any price', 'partly', false, BUSY, WHOLE, undefined],
+  ['a target without any price', 'partly', false, BUSY, WHOLE, null],
   ['a hedge', 'hedged', true, SILENT, STREAM, ofSecond],
   ['both targets, where both report usage', 'both', true, COSTLY, STREAM, ofFirst + ofSecond],
 ])('a request costs what %s charges', async (_, model, stream, one, two, expected) => {

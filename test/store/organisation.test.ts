@@ -98,7 +98,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     test('has a version that no change had before, even if the team with the last one was removed', async () => {
       const [one, two] = [await addTeam('one'), await addTeam('two')];
       const last = (await store.organisation.findTeam({ id: two }))?.version ?? 0;
-      await store.organisation.removeTeam(two);
+      await store.organisation.removeTeam(two, BY);
       await store.organisation.changeTeam(one, { name: 'three' }, BY);
       expect(await store.organisation.teamsAfter(last, 10)).toMatchObject([{ id: one }]);
     });
@@ -126,11 +126,17 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     test('with holders is not removed, and without is, with its labels', async () => {
       const id = await addTeam('one', { env: 'prod' });
       const key = await add({ teamId: id });
-      expect(await store.organisation.removeTeam(id)).toBe('has_holders');
+      expect(await store.organisation.removeTeam(id, BY)).toBe('has_holders');
       await store.changeHolder(key.holderId, { teamId: null }, null, AT);
-      expect(await store.organisation.removeTeam(id)).toBe('removed');
-      expect(await store.organisation.removeTeam(id)).toBe('unknown');
+      expect(await store.organisation.removeTeam(id, BY)).toBe('removed');
+      expect(await store.organisation.removeTeam(id, BY)).toBe('unknown');
       expect(await store.organisation.labelsOf(id)).toEqual({});
+      // For reports of its usage.
+      expect((await store.organisation.teamHistory(id)).at(-1)).toMatchObject({
+        what: 'removed one',
+        actor: 'cli:alice',
+      });
+      expect(await store.usage.namesOf([id, 'nobody'])).toEqual(new Map([[id, 'one']]));
     });
 
     test('is listed by name with its labels and the number of its holders, page by page', async () => {

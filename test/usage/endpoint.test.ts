@@ -96,7 +96,7 @@ describe('GET /admin/usage', () => {
         average_ttft_ms: 56,
       },
       days: [
-        { day: '2030-01-01', model: 'llama', ...line, average_ttft_ms: null },
+        { day: '2030-01-01', model: 'llama', ...line, cost: null, average_ttft_ms: null },
         {
           day: '2030-01-02',
           model: 'gpt',

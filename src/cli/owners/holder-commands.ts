@@ -13,6 +13,7 @@ import { ownText, termsFields, termsTexts, tierFields } from '../terms-fields.ts
 import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
 import {
   actorOf,
+  holderId,
   labelChangeOptions,
   labelOptions,
   labelText,
@@ -225,11 +226,6 @@ async function change(
 /** A prefix, or the id of a holder. @throws UsageError */
 async function readHolder(text: string, io: CommandIo): Promise<string> {
   return /^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(text) ? text.toLowerCase() : readPrefix(text, io);
-}
-
-async function holderId(store: Store, text: string): Promise<string | undefined> {
-  if (isPrefix(text)) return (await store.findKey(text))?.holderId;
-  return (await store.findHolder(text))?.id;
 }
 
 function noSuchHolder(): Error {

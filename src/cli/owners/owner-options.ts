@@ -6,7 +6,7 @@ import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import type { Terms } from '../../config/terms.ts';
 import { matchesModel } from '../../proxy/routes/access.ts';
-import type { LabelChange, OwnerLabels } from '../../store/key-record.ts';
+import { isPrefix, type LabelChange, type OwnerLabels } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { type Arguments, didYouMean, oneOf, readTime, UsageError } from '../arguments.ts';
 import type { CommandIo } from '../support-command.ts';
@@ -143,4 +143,10 @@ function requireModel(name: string, tier: Tier, models: DynamicConfig['models'])
     throw new UsageError(`no model is called like one of --models${didYouMean(name, Object.keys(models))}`);
   if (known.some(([, model]) => model.tiers.includes(tier))) return;
   throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
+}
+
+/** The id of a holder by the prefix of one of its keys, or by its id; undefined where there is none. */
+export async function holderId(store: Store, text: string): Promise<string | undefined> {
+  if (isPrefix(text)) return (await store.findKey(text))?.holderId;
+  return (await store.findHolder(text))?.id;
 }

@@ -122,9 +122,14 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
 }
 
 async function remove(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text' }, ['NAME']);
+  const given = readArguments(argv, { config: 'text', actor: 'text', reason: 'text' }, ['NAME']);
+  const by = {
+    actor: actorOf(given, io),
+    reason: given.text('reason') ?? null,
+    at: new Date().toISOString(),
+  };
   return withStore(given, io, 'must exist', async (store) => {
-    const outcome = await store.organisation.removeTeam(await teamId(store, given.operands[0] ?? ''));
+    const outcome = await store.organisation.removeTeam(await teamId(store, given.operands[0] ?? ''), by);
     if (outcome === 'has_holders')
       throw new Error(
         'the team has holders: move them with tollgate holders set HOLDER --team NAME or --no-team',

@@ -70,7 +70,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       });
     },
 
-    removeTeam(id) {
+    removeTeam(id, { at, ...by }) {
       return transact(database, async (trx) => {
         const holder = await trx
           .selectFrom('holders')
@@ -80,8 +80,16 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
           .executeTakeFirst();
         if (holder !== undefined) return 'has_holders';
         await defer(trx, trx.deleteFrom('labels').where('owner_id', '=', id));
-        const removed = await trx.deleteFrom('teams').where('id', '=', id).returning('id').executeTakeFirst();
-        return removed === undefined ? 'unknown' : 'removed';
+        const removed = await trx
+          .deleteFrom('teams')
+          .where('id', '=', id)
+          .returning('name')
+          .executeTakeFirst();
+        if (removed === undefined) return 'unknown';
+        // Reports of its usage need its name.
+        const what = `removed ${removed.name}`;
+        await defer(trx, trx.insertInto('team_events').values({ team_id: id, what, at, ...by }));
+        return 'removed';
       });
     },
 
@@ -147,6 +155,17 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
 
     labelsOf(ownerId) {
       return readLabels(reader, ownerId);
+    },
+
+    async labelNames() {
+      // Each step reads one row of the index.
+      const { rows } = await sql<{ name: string }>`with recursive names (name) as (
+          select min(name) from labels
+          union all
+          select (select min(labels.name) from labels where labels.name > names.name) from names
+          where names.name is not null
+        ) select name from names where name is not null`.execute(reader);
+      return rows.map(({ name }) => name);
     },
 
     async recordUses(uses) {

@@ -82,7 +82,8 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       const wanted = sql`select e.value ->> 'id' from ${elementsOf(JSON.stringify(ids.map((id) => ({ id }))))}`;
       const { rows } = await sql<{ id: string; name: string }>`
         select id, name from teams where id in (${wanted})
-        union all select id, label from holders where label is not null and id in (${wanted})`.execute(
+        union all select id, label from holders where label is not null and id in (${wanted})
+        union all select team_id, substr(what, 9) from team_events where what like 'removed %' and team_id in (${wanted})`.execute(
         reader,
       );
       return new Map(rows.map(({ id, name }) => [id, name]));

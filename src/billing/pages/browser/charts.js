@@ -3,7 +3,7 @@
 // same script. All text is set as text, never as HTML.
 
 /**
- * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number }} Sums
+ * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number | null }} Sums
  * @typedef {Sums & { day: string, model: string }} DayRow
  * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
  * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
@@ -35,7 +35,7 @@ function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
     ['Failed', number.format(totals.failed)],
     ['Tokens in', number.format(totals.prompt_tokens)],
     ['Tokens out', number.format(totals.completion_tokens)],
-    ...(totals.cost === undefined ? [] : [['Cost', money.format(totals.cost)]]),
+    ...(typeof totals.cost === 'number' ? [['Cost', money.format(totals.cost)]] : []),
   ];
   at('totals').replaceChildren(
     ...figures.map(([name = '', value = '']) => node('div', {}, node('dt', {}, name), node('dd', {}, value))),
@@ -130,7 +130,7 @@ function chart({ label, value }, rows, calendar, models) {
 
 /** @param {DayRow[]} rows @param {string} from @param {string} to @param {boolean} isCut by the gateway */
 function drawTable(rows, from, to, isCut) {
-  const hasCost = rows.some(({ cost }) => cost !== undefined);
+  const hasCost = rows.some(({ cost }) => typeof cost === 'number');
   /** @type {[string, (row: DayRow) => string][]} */
   const columns = [
     ['Model', (row) => row.model],
@@ -141,7 +141,7 @@ function drawTable(rows, from, to, isCut) {
     ['Tokens out', (row) => number.format(row.completion_tokens)],
     ['of these reasoning', (row) => number.format(row.reasoning_tokens)],
   ];
-  if (hasCost) columns.push(['Cost', (row) => money.format(row.cost ?? 0)]);
+  if (hasCost) columns.push(['Cost', (row) => (typeof row.cost === 'number' ? money.format(row.cost) : '–')]);
   const latest = [...rows].sort((one, other) => other.day.localeCompare(one.day)).slice(0, TABLE_ROWS);
   const lines = latest.map((row) => {
     const cells = columns.map(([, text]) => node('td', {}, text(row)));

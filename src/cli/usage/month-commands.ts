@@ -1,0 +1,170 @@
+// `tollgate usage months`, `close` and `export`: months that do not change any more, and the digests that prove it.
+import { createHash } from 'node:crypto';
+import type { Store } from '../../store/store.ts';
+import { nextMonth } from '../../store/usage-period.ts';
+import {
+  type ExactSums,
+  exactSums,
+  MONTH_TEXTS,
+  type MonthRow,
+  USAGE_SUMS,
+  type UsageMonth,
+} from '../../store/usage-record.ts';
+import { amountText, exactPublicSums } from '../../usage/records/public-sums.ts';
+import { dayOf } from '../../usage/records/utc-hours.ts';
+import { readArguments, UsageError } from '../arguments.ts';
+import { actorOf } from '../owners/owner-options.ts';
+import { type CommandIo, write } from '../support-command.ts';
+import { withStore } from '../support-desk.ts';
+import { readMonth } from './report-period.ts';
+import { aligned, csvField } from './usage-table.ts';
+
+const PAGE = 2000;
+/** The sums of the first version: a later one does not change the digest of a month. */
+const DIGESTED_SUMS = USAGE_SUMS.slice(0, 13);
+/** The header of the canonical form; costs are in billionths. */
+const HEAD = ['month', 'holder', 'key', ...MONTH_TEXTS.slice(2), ...DIGESTED_SUMS];
+
+/** `close MONTH`. @param now milliseconds since 1970 @returns the exit code */
+export async function closeMonth(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
+  const options = { config: 'text', actor: 'text', reason: 'text', reopen: 'flag', json: 'flag' } as const;
+  const given = readArguments(argv, options, ['MONTH']);
+  const month = readMonth(given.operands[0] ?? '');
+  const reason = given.text('reason') ?? null;
+  const by = { actor: actorOf(given, io), reason, at: new Date(now).toISOString() };
+  if (given.flag('reopen') && reason === null) throw new UsageError('--reopen needs --reason');
+  if (month >= dayOf(now).slice(0, 7))
+    throw new Error(`${month} is not over: it can be closed from ${nextMonth(month)}-01 on`);
+  return withStore(given, io, 'must exist', async (store, config) => {
+    const currency = config.dynamic.currency ?? null;
+    if (given.flag('reopen')) {
+      if ((await store.usage.reopenMonth(month, by)) === 'open') throw new Error(`${month} is not closed`);
+      const text = given.flag('json') ? JSON.stringify({ month, closed_at: null }) : `Reopened ${month}.`;
+      await write(io.stdout, `${text}\n`);
+      return 0;
+    }
+    const outcome = await close(store, month, by);
+    const { digest, totals } = await digestOf(store, month);
+    const known = await stateOf(store, month);
+    if (known?.digest === null) await store.usage.setDigest(month, digest);
+    else if (known?.digest !== digest)
+      throw new Error(
+        `the rows of ${month} are not those that it was closed with: its digest was ${known?.digest}`,
+      );
+    const closedAt = known?.closedAt ?? by.at;
+    const said = outcome === 'closed' ? `Closed ${month}.` : `${month} was closed at ${closedAt}.`;
+    const shown = exactPublicSums(totals);
+    if (given.flag('json')) {
+      const texts = Object.fromEntries(
+        Object.entries(shown).map(([name, value]) => [name, value?.toString() ?? null]),
+      );
+      await write(
+        io.stdout,
+        `${JSON.stringify({ month, closed_at: closedAt, digest, currency, totals: texts })}\n`,
+      );
+      return 0;
+    }
+    const lines = [
+      said,
+      ...['requests', 'failed', 'prompt_tokens', 'completion_tokens', 'cost'].map(
+        (name) =>
+          `${name.replace('_', ' ').padEnd(19)}${Object.entries(shown).find(([each]) => each === name)?.[1] ?? '-'}`,
+      ),
+      ...(currency === null ? [] : [`${'currency'.padEnd(19)}${currency}`]),
+      `${'digest'.padEnd(19)}${digest}`,
+    ];
+    await write(io.stdout, `${lines.join('\n')}\n`);
+    return 0;
+  });
+}
+
+/** `months`. @returns the exit code */
+export async function listMonths(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
+  const given = readArguments(argv, { config: 'text', json: 'flag' });
+  return withStore(given, io, 'must exist', async (store) => {
+    const months = await store.usage.months();
+    if (given.flag('json')) {
+      const fields = months.map(({ month, closedAt, digest, late, events }) => ({
+        month,
+        closed_at: closedAt,
+        digest,
+        late_requests: late.requests,
+        late_cost: amountText(late.cost),
+        events,
+      }));
+      await write(io.stdout, `${JSON.stringify(fields, null, 2)}\n`);
+      return 0;
+    }
+    const current = dayOf(now).slice(0, 7);
+    const stateText = ({ month, closedAt }: UsageMonth) =>
+      closedAt === null ? (month >= current ? 'running' : 'open') : 'closed';
+    const rows = months.map((each) => [
+      each.month,
+      stateText(each),
+      each.closedAt ?? '-',
+      each.digest ?? '-',
+      each.late.requests === 0 ? '-' : String(each.late.requests),
+    ]);
+    await write(io.stdout, aligned([['MONTH', 'STATE', 'CLOSED AT', 'DIGEST', 'LATE REQUESTS'], ...rows], 4));
+    return 0;
+  });
+}
+
+/** `export MONTH`: its canonical form. @returns the exit code */
+export async function exportMonth(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
+  const given = readArguments(argv, { config: 'text' }, ['MONTH']);
+  const month = readMonth(given.operands[0] ?? '');
+  if (month > dayOf(now).slice(0, 7)) throw new UsageError(`${month} is in the future`);
+  return withStore(given, io, 'must exist', async (store) => {
+    while (await store.usage.rollUp());
+    await write(io.stdout, line(HEAD));
+    for await (const rows of pagesOf(store, month))
+      await write(io.stdout, rows.map((row) => rowLine(month, row)).join(''));
+    return 0;
+  });
+}
+
+async function close(store: Store, month: string, by: Parameters<Store['usage']['closeMonth']>[1]) {
+  for (;;) {
+    while (await store.usage.rollUp());
+    const outcome = await store.usage.closeMonth(month, by);
+    if (outcome !== 'backlog') return outcome;
+  }
+}
+
+async function stateOf(store: Store, month: string): Promise<UsageMonth | undefined> {
+  return (await store.usage.months()).find((each) => each.month === month);
+}
+
+/** SHA-256 of the canonical form: the bytes that `export` prints. */
+async function digestOf(
+  store: Store,
+  month: string,
+): Promise<{ readonly digest: string; readonly totals: ExactSums }> {
+  const hash = createHash('sha256').update(line(HEAD));
+  let totals = exactSums(() => 0n);
+  for await (const rows of pagesOf(store, month))
+    for (const row of rows) {
+      hash.update(rowLine(month, row));
+      const before = totals;
+      totals = exactSums((name) => before[name] + row.sums[name]);
+    }
+  return { digest: hash.digest('hex'), totals };
+}
+
+async function* pagesOf(store: Store, month: string): AsyncGenerator<readonly MonthRow[]> {
+  for (let after: readonly string[] | undefined; ; ) {
+    const rows = await store.usage.monthRows(month, PAGE, after);
+    yield rows;
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)?.texts;
+  }
+}
+
+function rowLine(month: string, { texts, sums }: MonthRow): string {
+  return line([month, ...texts, ...DIGESTED_SUMS.map((name) => String(sums[name]))]);
+}
+
+function line(cells: readonly string[]): string {
+  return `${cells.map((cell) => csvField(cell, false)).join(',')}\r\n`;
+}

@@ -1,0 +1,90 @@
+// The period of a usage report from its options, and whether the store still has it in the detail that is asked for.
+import { readDuration } from '../../config/schema/units.ts';
+import { daysOf } from '../../store/usage-period.ts';
+import type { UsageKept } from '../../store/usage-record.ts';
+import { dayOf, hourOf } from '../../usage/records/utc-hours.ts';
+import { type Arguments, UsageError } from '../arguments.ts';
+
+export const PERIOD_OPTIONS = { since: 'text', until: 'text', month: 'text' } as const;
+
+/** The first hour, `YYYY-MM-DDTHH`, and the last day, `YYYY-MM-DD`; without one all that follows. */
+export interface ReportPeriod {
+  readonly from: string;
+  readonly to: string | undefined;
+}
+
+const DEFAULT_SINCE = '7d';
+
+/** @param now milliseconds since 1970 @throws UsageError */
+export function readPeriod<Name extends string>(
+  given: Arguments<Name | keyof typeof PERIOD_OPTIONS>,
+  now: number,
+): ReportPeriod {
+  const [since, until, named] = [given.text('since'), given.text('until'), given.text('month')];
+  if (named !== undefined) {
+    if (since !== undefined || until !== undefined)
+      throw new UsageError('give either --month, or --since and --until');
+    const month = readMonth(named);
+    if (month > dayOf(now).slice(0, 7)) throw new UsageError(`--month ${month} is in the future`);
+    return { from: `${month}-01T00`, to: daysOf(month).at(-1) };
+  }
+  if (until !== undefined && since === undefined) throw new UsageError('--until needs --since');
+  const from = sinceOf(since ?? DEFAULT_SINCE, now);
+  if (from > hourOf(now)) throw new UsageError('--since is in the future');
+  if (until === undefined) return { from, to: undefined };
+  if (!isDay(until)) throw new UsageError('--until is the last day of the report, such as 2030-01-31');
+  if (until < from.slice(0, 10))
+    throw new UsageError(`--until ${until} is before --since, which begins on ${from.slice(0, 10)}`);
+  return { from, to: until };
+}
+
+/** @returns `YYYY-MM` @throws UsageError */
+export function readMonth(text: string): string {
+  if (/^\d{4}-(0[1-9]|1[0-2])$/.test(text) && text >= '1970') return text;
+  throw new UsageError('a month is a year and a number, such as 2030-01');
+}
+
+/**
+ * The period that the store can report.
+ * @param hasHours whether hours have all that the report is about; otherwise its first day is whole
+ * @throws Error that says what is kept
+ */
+export function keptPeriod(
+  { from, to }: ReportPeriod,
+  by: readonly string[],
+  hasHours: boolean,
+  kept: UsageKept,
+): ReportPeriod {
+  const [first, last] = [from.slice(0, 10), to ?? '9999-12-31'];
+  if (by.includes('hour')) {
+    if (first >= kept.hours) return { from, to };
+    throw new Error(`usage by the hour is kept from ${kept.hours} on: begin there, or use day or month`);
+  }
+  const isFirstOfMonth = first.endsWith('-01') && from.endsWith('T00');
+  const isLastOfMonth = daysOf(last.slice(0, 7)).at(-1) === last;
+  // The first day that is read from days; whole months need none.
+  const needsDays =
+    by.includes('day') || !isFirstOfMonth ? first : isLastOfMonth ? undefined : `${last.slice(0, 7)}-01`;
+  if (needsDays !== undefined && needsDays < kept.days)
+    throw new Error(
+      `usage by the day is kept from ${kept.days} on: begin there, or use whole months without the group day`,
+    );
+  return { from: hasHours && first >= kept.hours ? from : `${first}T00`, to };
+}
+
+/** @throws UsageError */
+function sinceOf(text: string, now: number): string {
+  if (isDay(text)) return `${text}T00`;
+  const duration = readDuration(text);
+  if (!duration.ok || duration.value <= 0) {
+    throw new UsageError('--since is a duration, such as 36h or 7d, or a day, such as 2030-01-31');
+  }
+  return hourOf(now - duration.value);
+}
+
+function isDay(text: string): boolean {
+  if (!/^\d{4}-\d\d-\d\d$/.test(text)) return false;
+  const at = Date.parse(`${text}T00:00:00Z`);
+  // `Date.parse` moves a day beyond the month's end into the next month.
+  return at >= 0 && dayOf(at) === text;
+}

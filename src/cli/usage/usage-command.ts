@@ -1,0 +1,217 @@
+// `tollgate usage`: usage reports from the store. Usage of the last second, or still in a gateway's outbox, is not included.
+import { TIERS } from '../../config/schema/config-schema.ts';
+import type { Store } from '../../store/store.ts';
+import {
+  type ExactLine,
+  exactSums,
+  HOURLESS_DIMENSIONS,
+  LABEL_DIMENSION,
+  USAGE_DIMENSIONS,
+  type UsageGroup,
+  type UsageQuery,
+} from '../../store/usage-record.ts';
+import { hourOf } from '../../usage/records/utc-hours.ts';
+import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from '../arguments.ts';
+import { holderId, labelOptions, teamId } from '../owners/owner-options.ts';
+import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from '../support-command.ts';
+import { withStore } from '../support-desk.ts';
+import { closeMonth, exportMonth, listMonths } from './month-commands.ts';
+import { keptPeriod, PERIOD_OPTIONS, readPeriod } from './report-period.ts';
+import { csvOf, jsonOf, tableOf } from './usage-table.ts';
+
+const USAGE_USAGE = `Usage: tollgate usage [--since TIME [--until DAY] | --month MONTH] [--by GROUPS] [filters] [--json | --csv]
+       tollgate usage months [--json]
+       tollgate usage close MONTH [--reopen --reason TEXT] [--json]
+       tollgate usage export MONTH
+
+  --since TIME    a duration before now, such as 36h or 7d, or a day, such as 2030-01-31; the default is 7d
+  --until DAY     the last day, which is included
+  --month MONTH   a calendar month, such as 2030-01
+  --by GROUPS     one to three of ${USAGE_DIMENSIONS.join(', ')}, label:NAME,
+                  separated by commas; the default is model
+  --team NAME, --holder HOLDER, --tier TIER, --model NAME, --label NAME=VALUE
+                  only usage of these; the value of a label may end with *
+  --key PREFIX    only the holder of this key, with all its keys
+  --json, --csv   machine-readable output, with exact costs
+
+  months          which months are closed and which are open
+  close           closes a past month: its usage does not change any more; prints its totals and a digest
+  export          the rows of a month as CSV, whose SHA-256 is the digest
+
+HOLDER is the prefix of one of its keys, or its id. TIER is ${TIERS.join(', ')}.
+Team and tier are those that the holder had at that time. Hours, days and months are in UTC.
+close takes --actor NAME for the history; the default is the user of the operating system.
+--config names the configuration file; the default is ./config.yaml.
+`;
+
+const TEXT = { name: 'usage', usage: USAGE_USAGE };
+
+const OPTIONS = {
+  ...PERIOD_OPTIONS,
+  config: 'text',
+  team: 'text',
+  holder: 'text',
+  key: 'text',
+  tier: 'text',
+  model: 'text',
+  label: 'list',
+  by: 'text',
+  json: 'flag',
+  csv: 'flag',
+} as const;
+type Given = Arguments<keyof typeof OPTIONS>;
+
+/** Maximum lines of a report. */
+const MAX_LINES = 100_000;
+const MAX_GROUPS = 3;
+const NAMES_AT_ONCE = 5000;
+
+/**
+ * @param argv arguments after `tollgate usage`
+ * @param now milliseconds since 1970
+ * @returns the exit code: 0 also for an empty report; 1 failed or no such key; 2 wrong usage
+ */
+export function runUsage(
+  argv: readonly string[],
+  io: CommandIo,
+  now: () => number = Date.now,
+): Promise<number> {
+  return runCommand(TEXT, argv, io, () => {
+    const [name, ...rest] = argv;
+    if (name === 'close') return closeMonth(rest, io, now());
+    if (name === 'months') return listMonths(rest, io, now());
+    if (name === 'export') return exportMonth(rest, io, now());
+    if (name !== undefined && !name.startsWith('-'))
+      throw new UsageError(`unknown command${didYouMean(name, ['close', 'months', 'export'])}`);
+    return report(argv, io, now());
+  });
+}
+
+async function report(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
+  const given = readArguments(argv, OPTIONS);
+  if (given.flag('json') && given.flag('csv')) throw new UsageError('give either --json or --csv');
+  const by = groupsOf(given.text('by') ?? 'model');
+  const [tier, model] = [given.text('tier'), given.text('model')];
+  const labels = labelOptions(given);
+  const filter = {
+    ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
+    ...(model !== undefined && { model }),
+    labels,
+  };
+  const hourless = [
+    ...by,
+    ...(tier === undefined ? [] : ['tier']),
+    ...(given.text('team') === undefined ? [] : ['team']),
+  ];
+  const hasHours = !hourless.some((group) => HOURLESS_DIMENSIONS.has(group as UsageGroup));
+  if (by.includes('hour') && !hasHours)
+    throw new UsageError(
+      `hours are kept without ${[...HOURLESS_DIMENSIONS].join(', ')}: use day instead of hour`,
+    );
+  const asked = readPeriod(given, now);
+  const key = given.text('key');
+  const prefix = key === undefined ? undefined : await readPrefix(key, io);
+  return withStore(given, io, 'must exist', async (store, config) => {
+    await requireLabels(store, [...Object.keys(labels), ...labelsIn(by)]);
+    const owner = await ownerOf(store, given, prefix);
+    const period = keptPeriod(asked, by, hasHours, await store.usage.usageKept());
+    const query = {
+      ...filter,
+      ...owner,
+      from: period.from,
+      ...(period.to !== undefined && { to: period.to }),
+      by,
+      limit: MAX_LINES + 1,
+    };
+    const found = await store.usage.exactReport(query);
+    const lines = found.slice(0, MAX_LINES);
+    const isCut = found.length > lines.length;
+    const names = await namesIn(store, by, lines);
+    const nameOf = ({ group }: ExactLine) => group.map((id) => names.get(id) ?? id).join('\n');
+    const table = {
+      by,
+      from: period.from,
+      to: period.to === undefined ? hourOf(now) : `${period.to}T23`,
+      currency: config.dynamic.currency,
+      lines: names.size === 0 ? lines : lines.toSorted((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1)),
+      totals: isCut ? await totalsOf(store, query) : sumOf(lines),
+      names,
+    };
+    const format = given.flag('json') ? jsonOf : given.flag('csv') ? csvOf : tableOf;
+    await write(io.stdout, format(table));
+    if (isCut) {
+      await write(
+        io.stderr,
+        `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals include all\n`,
+      );
+    }
+    return 0;
+  });
+}
+
+/** @throws UsageError */
+function groupsOf(text: string): readonly UsageGroup[] {
+  const names = text.split(',').map((name) => name.trim());
+  if (names.length > MAX_GROUPS) throw new UsageError(`--by takes at most ${MAX_GROUPS} groups`);
+  const groups = names.map((name): UsageGroup => {
+    if (name.startsWith(LABEL_DIMENSION) && name.length > LABEL_DIMENSION.length)
+      return `${LABEL_DIMENSION}${name.slice(LABEL_DIMENSION.length)}`;
+    if (name === 'label' || name === LABEL_DIMENSION) throw new UsageError('a group of labels is label:NAME');
+    return oneOf(name, USAGE_DIMENSIONS, 'group');
+  });
+  if (new Set(groups).size < groups.length) throw new UsageError('--by names a group twice');
+  return groups;
+}
+
+function labelsIn(by: readonly UsageGroup[]): readonly string[] {
+  return by.flatMap((group) =>
+    group.startsWith(LABEL_DIMENSION) ? [group.slice(LABEL_DIMENSION.length)] : [],
+  );
+}
+
+/** @throws Error that names the nearest label */
+async function requireLabels(store: Store, names: readonly string[]): Promise<void> {
+  if (names.length === 0) return;
+  const known = await store.organisation.labelNames();
+  for (const name of names)
+    if (!known.includes(name))
+      throw new Error(`no holder and no team has a label with this name${didYouMean(name, known)}`);
+}
+
+async function ownerOf(
+  store: Store,
+  given: Given,
+  prefix: Awaited<ReturnType<typeof readPrefix>> | undefined,
+): Promise<Pick<UsageQuery, 'holderId' | 'teamId'>> {
+  const [team, holder] = [given.text('team'), given.text('holder')];
+  const teamOnly = team === undefined ? {} : { teamId: await teamId(store, team) };
+  if (prefix !== undefined && holder !== undefined) throw new UsageError('give either --holder or --key');
+  if (prefix === undefined && holder === undefined) return teamOnly;
+  const id =
+    prefix === undefined ? await holderId(store, holder ?? '') : (await store.findKey(prefix))?.holderId;
+  if (id !== undefined) return { ...teamOnly, holderId: id };
+  throw prefix === undefined ? new Error('there is no holder with this id or key') : noSuchKey();
+}
+
+async function totalsOf(store: Store, query: UsageQuery) {
+  return sumOf(await store.usage.exactReport({ ...query, by: [], limit: 1 }));
+}
+
+function sumOf(lines: readonly ExactLine[]) {
+  return exactSums((name) => lines.reduce((total, { sums }) => total + sums[name], 0n));
+}
+
+/** Names of the holders and teams in the lines. */
+async function namesIn(
+  store: Store,
+  by: readonly UsageGroup[],
+  lines: readonly ExactLine[],
+): Promise<ReadonlyMap<string, string>> {
+  const named = by.flatMap((group, index) => (group === 'team' || group === 'holder' ? [index] : []));
+  const ids = [...new Set(lines.flatMap(({ group }) => named.map((index) => group[index] ?? '')))];
+  const names = new Map<string, string>();
+  for (let from = 0; from < ids.length; from += NAMES_AT_ONCE)
+    for (const [id, name] of await store.usage.namesOf(ids.slice(from, from + NAMES_AT_ONCE)))
+      names.set(id, name);
+  return names;
+}

@@ -1,0 +1,160 @@
+// A usage report as a table, as JSON and as CSV. All numbers are exact.
+import type { ExactLine, ExactSums } from '../../store/usage-record.ts';
+import { exactPublicSums } from '../../usage/records/public-sums.ts';
+
+export interface UsageTable {
+  /** The groups of the lines. */
+  readonly by: readonly string[];
+  /** The first and the last hour, `YYYY-MM-DDTHH`. */
+  readonly from: string;
+  readonly to: string;
+  /** Of the costs; undefined where none is configured. */
+  readonly currency: string | undefined;
+  readonly lines: readonly ExactLine[];
+  readonly totals: ExactSums;
+  /** Of holders and teams, by their ids. */
+  readonly names: ReadonlyMap<string, string>;
+}
+
+type Shown = ReadonlyMap<string, bigint | string | null>;
+
+/** Heads that do not follow from the name. */
+const HEADS: ReadonlyMap<string, string> = new Map([
+  ['average_duration_ms', 'AVG MS'],
+  ['average_ttft_ms', 'TTFT MS'],
+]);
+/** Decimal places of a cost at least, where no more differ from 0. */
+const COST_DIGITS = 6;
+
+export function tableOf(table: UsageTable): string {
+  const { by, from, lines, totals, currency } = table;
+  if (lines.length === 0) return `No usage since ${from}:00Z.\n`;
+  const columns = columnsOf(table);
+  const digits = Math.max(COST_DIGITS, ...[...lines, { sums: totals }].map(({ sums }) => costDigits(sums)));
+  const cells = (groups: readonly string[], sums: ExactSums) => {
+    const shown = shownOf(sums);
+    return [...groups, ...columns.map((name) => cellOf(name, shown.get(name), digits))];
+  };
+  const head = (name: string) => HEADS.get(name) ?? name.replace(/_tokens$/, '').toUpperCase();
+  const rows = [
+    [
+      ...by.map((group) => group.toUpperCase()),
+      ...columns.map((name) => (name === 'cost' && currency !== undefined ? `COST ${currency}` : head(name))),
+    ],
+    ...lines.map(({ group, sums }) =>
+      cells(
+        group.map((id) => visible(table.names.get(id) ?? id) || '-'),
+        sums,
+      ),
+    ),
+    cells(
+      by.map((_, index) => (index === 0 ? 'TOTAL' : '')),
+      totals,
+    ),
+  ];
+  return aligned(rows, by.length);
+}
+
+/** Lines of text in columns. @param left number of columns that are texts */
+export function aligned(rows: readonly (readonly string[])[], left: number): string {
+  const widths = rows[0]?.map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0))) ?? [];
+  const pad = (cell: string, at: number) =>
+    at < left ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
+  return rows.map((row) => `${row.map(pad).join('  ').trimEnd()}\n`).join('');
+}
+
+/** Counts are numbers of any size, costs are texts. */
+export function jsonOf(table: UsageTable): string {
+  const { by, from, to, lines, totals, currency = null } = table;
+  const about = { from: `${from}:00:00Z`, to: `${to}:00:00Z`, by: by.join(','), currency };
+  const members = Object.entries(about).map(([name, value]) => `${jsonText(name)}: ${jsonText(value)}`);
+  const shown = lines.map((line) => objectText([...groupCells(table, line), ...shownOf(line.sums)]));
+  const list = shown.length === 0 ? '[]' : `[\n    ${shown.join(',\n    ')}\n  ]`;
+  return `{\n  ${[...members, `"lines": ${list}`, `"totals": ${objectText([...shownOf(totals)])}`].join(',\n  ')}\n}\n`;
+}
+
+/** CSV by RFC 4180, with a header and without totals, which a spreadsheet computes itself. */
+export function csvOf(table: UsageTable): string {
+  const columns = columnsOf(table);
+  const { currency } = table;
+  const isPriced = currency !== undefined && columns.includes('cost');
+  const head = [...table.by.flatMap(groupColumns), ...columns, ...(isPriced ? ['currency'] : [])];
+  const rows = table.lines.map((line) => {
+    const shown = shownOf(line.sums);
+    return [
+      ...groupCells(table, line).map(([, value]) => value),
+      ...columns.map((name) => String(shown.get(name) ?? '')),
+      ...(isPriced ? [shown.get('cost') === null ? '' : currency] : []),
+    ];
+  });
+  return [head, ...rows].map((row) => `${row.map((text) => csvField(text, true)).join(',')}\r\n`).join('');
+}
+
+/**
+ * Escapes a CSV field.
+ * @param isForSpreadsheet an apostrophe stops a spreadsheet from running it as a formula (CSV injection)
+ */
+export function csvField(text: string, isForSpreadsheet: boolean): string {
+  const safe = isForSpreadsheet && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** The cost column appears only when something had a price. */
+function columnsOf({ totals }: UsageTable): readonly string[] {
+  const shown = [...shownOf(totals)];
+  return shown.flatMap(([name, value]) => (name === 'cost' && value === null ? [] : [name]));
+}
+
+function shownOf(sums: ExactSums): Shown {
+  return new Map(Object.entries(exactPublicSums(sums)));
+}
+
+/** Teams and holders have an id and a name. */
+function groupColumns(group: string): readonly string[] {
+  if (group === 'team') return ['team', 'team_id'];
+  return group === 'holder' ? ['holder', 'holder_name'] : [group];
+}
+
+function groupCells({ by, names }: UsageTable, { group }: ExactLine): readonly (readonly [string, string])[] {
+  return by.flatMap((name, index) => {
+    const id = group[index] ?? '';
+    const [first = name, second] = groupColumns(name);
+    const cells = name === 'team' ? [names.get(id) ?? id, id] : [id, names.get(id) ?? ''];
+    return [
+      [first, cells[0] ?? ''] as const,
+      ...(second === undefined ? [] : [[second, cells[1] ?? ''] as const]),
+    ];
+  });
+}
+
+function objectText(members: readonly (readonly [string, bigint | string | null])[]): string {
+  const texts = members.map(
+    ([name, value]) => `${jsonText(name)}: ${typeof value === 'bigint' ? value : jsonText(value)}`,
+  );
+  return `{ ${texts.join(', ')} }`;
+}
+
+function jsonText(value: string | null): string {
+  return JSON.stringify(value);
+}
+
+/** Decimal places of a cost without zeros at the end. */
+function costDigits(sums: ExactSums): number {
+  const { cost } = exactPublicSums(sums);
+  return cost === null ? 0 : (cost.replace(/0+$/, '').split('.')[1]?.length ?? 0);
+}
+
+function cellOf(name: string, value: bigint | string | null | undefined, digits: number): string {
+  if (value === null || value === undefined) return '-';
+  if (name !== 'cost') return String(value);
+  const text = String(value);
+  return text.slice(0, text.indexOf('.') + 1 + digits);
+}
+
+/** Escapes control and direction characters for the terminal: model names may come from clients. */
+function visible(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    const code = character.codePointAt(0)?.toString(16) ?? '';
+    return `\\u{${code}}`;
+  });
+}
