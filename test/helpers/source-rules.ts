@@ -77,7 +77,15 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['proxy/request'],
     ['proxy/routes'],
   ],
-  store: [['store/open.ts'], ['store/postgres', 'store/sqlite'], ['store/sql'], ['store/schema'], ['store']],
+  store: [
+    ['store/open.ts'],
+    ['store/postgres', 'store/sqlite'],
+    ['store/sql/sql-store.ts'],
+    ['store/sql/usage'],
+    ['store/sql'],
+    ['store/schema'],
+    ['store'],
+  ],
   telemetry: [['telemetry/traces'], ['telemetry/metrics'], ['telemetry/log']],
   upstream: [
     ['upstream'],

@@ -10,7 +10,7 @@ import {
   USAGE_SUMS,
   type UsageMonth,
 } from '../../store/usage-record.ts';
-import { amountText, exactPublicSums } from '../../usage/records/public-sums.ts';
+import { exactAmount, exactPublicSums } from '../../usage/records/public-sums.ts';
 import { dayOf } from '../../usage/records/utc-hours.ts';
 import { readArguments, UsageError } from '../arguments.ts';
 import { actorOf } from '../owners/owner-options.ts';
@@ -89,7 +89,7 @@ export async function listMonths(argv: readonly string[], io: CommandIo, now: nu
         closed_at: closedAt,
         digest,
         late_requests: late.requests,
-        late_cost: amountText(late.cost),
+        late_cost: exactAmount(late.cost),
         events,
       }));
       await write(io.stdout, `${JSON.stringify(fields, null, 2)}\n`);

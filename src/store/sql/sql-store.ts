@@ -26,7 +26,7 @@ import { sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
 import { listKeys } from './sql-search.ts';
 import { sqlUpstreams } from './sql-upstreams.ts';
-import { sqlUsage } from './sql-usage.ts';
+import { sqlUsage } from './usage/sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
 

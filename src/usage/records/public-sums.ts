@@ -13,13 +13,13 @@ export function publicSums(sums: UsageSums) {
 
 /** The same columns, exact: the cost is a decimal text with nine places. */
 export function exactPublicSums(sums: ExactSums) {
-  return named(sums, hasCost(sums) ? amountText(sums.cost) : null, (sum, count) =>
+  return named(sums, hasCost(sums) ? exactAmount(sums.cost) : null, (sum, count) =>
     count === 0n ? null : (2n * sum + count) / (2n * count),
   );
 }
 
 /** @param billionths of the unit */
-export function amountText(billionths: bigint): string {
+export function exactAmount(billionths: bigint): string {
   const digits = String(billionths).padStart(DECIMALS + 1, '0');
   return `${digits.slice(0, -DECIMALS)}.${digits.slice(-DECIMALS)}`;
 }

@@ -1,8 +1,8 @@
 // The queries for usage: batches that count once, and reports. usage/ makes the batches and handles failed writes.
 import { type RawBuilder, sql, type Transaction } from 'kysely';
-import { eachTotal, TOTAL_LIMITS } from '../../config/limit-table.ts';
-import type { Tables } from '../schema/tables.ts';
-import type { UsageStore } from '../store.ts';
+import { eachTotal, TOTAL_LIMITS } from '../../../config/limit-table.ts';
+import type { Tables } from '../../schema/tables.ts';
+import type { UsageStore } from '../../store.ts';
 import {
   addSums,
   MONTH_TEXTS,
@@ -11,8 +11,8 @@ import {
   type UsageScope,
   type UsageSums,
   usageSums,
-} from '../usage-record.ts';
-import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
+} from '../../usage-record.ts';
+import { deleteBefore, type SqlDatabase, transact } from '../sql-database.ts';
 import { placeLate, readClosings, sqlUsageMonths } from './sql-usage-months.ts';
 import { readUsage } from './sql-usage-report.ts';
 

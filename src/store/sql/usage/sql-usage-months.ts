@@ -1,8 +1,8 @@
 // Months that are closed, usage that is too late for them, usage from before there were days and months, and the end of old rows.
 import { type RawBuilder, sql, type Transaction } from 'kysely';
-import type { Tables } from '../schema/tables.ts';
-import type { UsageStore } from '../store.ts';
-import { nextMonth } from '../usage-period.ts';
+import type { Tables } from '../../schema/tables.ts';
+import type { UsageStore } from '../../store.ts';
+import { nextMonth } from '../../usage-period.ts';
 import {
   exactSums,
   MONTH_TEXTS,
@@ -10,9 +10,9 @@ import {
   USAGE_SUMS,
   type UsageBatch,
   type UsageRow,
-} from '../usage-record.ts';
-import { defer } from './deferred-statements.ts';
-import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
+} from '../../usage-record.ts';
+import { defer } from '../deferred-statements.ts';
+import { deleteBefore, type SqlDatabase, transact } from '../sql-database.ts';
 
 type UsageMonths = Pick<
   UsageStore,

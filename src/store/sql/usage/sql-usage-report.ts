@@ -1,6 +1,6 @@
 // Reports of usage: sums by any of their dimensions, exact whatever their size, from the coarsest tables that have them.
 import { type RawBuilder, sql } from 'kysely';
-import { type Periods, periodsOf } from '../usage-period.ts';
+import { type Periods, periodsOf } from '../../usage-period.ts';
 import {
   type ExactLine,
   type ExactSums,
@@ -11,9 +11,9 @@ import {
   type UsageDimension,
   type UsageGroup,
   type UsageQuery,
-} from '../usage-record.ts';
-import type { SqlDatabase } from './sql-database.ts';
-import { matchesLabel } from './sql-search.ts';
+} from '../../usage-record.ts';
+import type { SqlDatabase } from '../sql-database.ts';
+import { matchesLabel } from '../sql-search.ts';
 
 /** SQLite's sums end at 2^63, so the two parts of each number are summed apart. */
 const HALF = 2n ** 30n;
