@@ -46,6 +46,8 @@ export class NoticeSender {
   #isWanted = false;
   #isStopped = false;
   #forgetAt = 0;
+  /** Until the next attempt of a notice that failed here. */
+  #retryMs = INTERVAL_MS;
 
   constructor(options: NoticeSenderOptions) {
     this.#options = { now: Date.now, random: Math.random, ...options };
@@ -76,7 +78,8 @@ export class NoticeSender {
   #schedule(): void {
     clearTimeout(this.#timer);
     if (this.#isStopped) return;
-    const pause = INTERVAL_MS * (1 + JITTER * (2 * this.#options.random() - 1));
+    const pause = this.#retryMs * (1 + JITTER * this.#options.random());
+    this.#retryMs = INTERVAL_MS;
     this.#timer = setTimeout(() => this.wake(), pause).unref();
   }
 
@@ -123,6 +126,7 @@ export class NoticeSender {
     if (isLast) logger.error(about, 'gave up sending a budget notice to the webhook');
     else logger.warn(about, 'failed to send a budget notice to the webhook; trying again later');
     const pause = Math.min(FIRST_RETRY_MS * 2 ** Math.min(attempts - 1, 20), LAST_RETRY_MS);
+    this.#retryMs = Math.min(this.#retryMs, pause);
     await store.settleNotice(id, isLast ? null : new Date(now() + pause).toISOString());
   }
 

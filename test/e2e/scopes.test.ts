@@ -1,4 +1,6 @@
 // Limits and budgets of keys, teams, models and holders with terms of their own, as clients meet them.
+import { createHmac } from 'node:crypto';
+import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Terms } from '../../src/config/terms.ts';
 import { openStore } from '../../src/store/open.ts';
@@ -226,29 +228,115 @@ describe('on one gateway', () => {
   });
 });
 
-test('three holders of a team on two replicas spend its budget together, to the last unit', async () => {
-  await using fleet = await startFleet({
-    replicas: 2,
-    gateway: { config: configOf({ requests_per_day: 100 }) },
+/** A receiver of messages; the first is answered 500. */
+async function startReceiver() {
+  const received: { readonly body: string; readonly signature: string }[] = [];
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = [];
+    request.on('data', (piece: Buffer) => pieces.push(piece));
+    request.on('end', () => {
+      const body = Buffer.concat(pieces).toString();
+      received.push({ body, signature: String(request.headers['x-tollgate-signature']) });
+      response.writeHead(received.length === 1 ? 500 : 204).end();
+    });
   });
-  const config = ['--config', fleet.configFile];
-  const tollgate = async (...words: string[]) => {
-    const { code, stdout, stderr } = await runCommand([...words, ...config]);
-    if (code !== 0) throw new Error(stderr);
-    return stdout.trim();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  const port = typeof address === 'object' ? address?.port : undefined;
+  return {
+    received,
+    url: `http://127.0.0.1:${port}/budgets`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
   };
-  await tollgate('teams', 'add', 'Search', '--limit', 'requests_per_day=30');
-  const keys = [0, 1, 2].map(() => tollgate('keys', 'issue', '--tier', 'Lite', '--team', 'Search'));
-  const issued = await Promise.all(keys);
-  const statuses = await Promise.all(
-    Array.from({ length: 60 }, async (_, index) => {
-      const replica = fleet.replicas[index % 2];
-      const answer = await replica?.gateway.chat(chatRequest({ model: 'm' }), {
-        key: issued[index % 3] ?? '',
-      });
-      return answer?.status;
-    }),
-  );
-  expect(statuses.filter((status) => status === 200)).toHaveLength(30);
-  expect(statuses.filter((status) => status === 429)).toHaveLength(30);
-}, 240_000);
+}
+
+describe('three holders of a team on two replicas', () => {
+  test('share its limits to the last request', async () => {
+    await using fleet = await startFleet({
+      replicas: 2,
+      gateway: { config: configOf({ requests_per_day: 100 }) },
+    });
+    const config = ['--config', fleet.configFile];
+    const tollgate = async (...words: string[]) => {
+      const { code, stdout, stderr } = await runCommand([...words, ...config]);
+      if (code !== 0) throw new Error(stderr);
+      return stdout.trim();
+    };
+    await tollgate('teams', 'add', 'Search', '--limit', 'requests_per_day=30');
+    const keys = [0, 1, 2].map(() => tollgate('keys', 'issue', '--tier', 'Lite', '--team', 'Search'));
+    const issued = await Promise.all(keys);
+    const statuses = await Promise.all(
+      Array.from({ length: 60 }, async (_, index) => {
+        const replica = fleet.replicas[index % 2];
+        const answer = await replica?.gateway.chat(chatRequest({ model: 'm' }), {
+          key: issued[index % 3] ?? '',
+        });
+        return answer?.status;
+      }),
+    );
+    expect(statuses.filter((status) => status === 200)).toHaveLength(30);
+    expect(statuses.filter((status) => status === 429)).toHaveLength(30);
+  }, 240_000);
+
+  test('share its budget, and one signed message of the fleet says that it is used and spent', async () => {
+    await using receiver = await startReceiver();
+    const secret = 'the secret of the webhook';
+    const top = { budgets: { webhook: { url: receiver.url, secret } } };
+    await using fleet = await startFleet({ replicas: 2, gateway: { config: configOf({}, { top }) } });
+    const [one, two] = fleet.replicas.map(({ gateway }) => gateway);
+    if (one === undefined || two === undefined) throw new Error('no replicas');
+    await command(one, 'teams', 'add', 'Search', '--budget', '30/month', '--soft', '50%');
+    const keys = await Promise.all(
+      [0, 1, 2].map(() => command(one, 'keys', 'issue', '--tier', 'Lite', '--team', 'Search')),
+    );
+    const send = (times: number) =>
+      Promise.all(
+        Array.from({ length: times }, (_, index) =>
+          ask(index % 2 === 0 ? one : two, keys[index % 3]?.trim() ?? ''),
+        ),
+      );
+    expect((await send(14)).map(({ status }) => status)).toEqual(Array(14).fill(200));
+    expect((await send(2)).map(({ status }) => status)).toEqual([200, 200]);
+    const messages = () => receiver.received.map(({ body }) => JSON.parse(body));
+    await until(() => messages().length === 2, 'the message, and its repetition');
+    expect(messages()[1]).toEqual(messages()[0]);
+    expect(messages()[1]).toMatchObject({
+      type: 'budget.threshold',
+      scope: { kind: 'team', name: 'Search' },
+      window: 'month',
+      budget: '30',
+      currency: 'EUR',
+      threshold: 0.5,
+    });
+    const warned = await listModels(two.url, keys[0]?.trim() ?? '');
+    expect(warned.header('x-tollgate-budget-warning')).toBe('53% of the monthly budget of the team is used');
+    const rest = await send(40);
+    expect(rest.filter(({ status }) => status === 200)).toHaveLength(14);
+    const refused = rest.find(({ status }) => status === 429);
+    expect(refused && errorOf(refused)).toEqual([
+      429,
+      'insufficient_quota',
+      'The monthly budget of the team is spent.',
+    ]);
+    await until(() => messages().length === 3, 'the second message');
+    expect(messages()[2]).toMatchObject({ type: 'budget.spent', used: '30', threshold: 1 });
+    for (const { body, signature } of receiver.received) {
+      const [, seconds = '', digest] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(signature) ?? [];
+      expect(createHmac('sha256', secret).update(`${seconds}.${body}`).digest('hex')).toBe(digest);
+      expect(body).not.toContain(keys[0]?.trim());
+    }
+    // Both replicas have seen it, and one of them told.
+    const lines = () =>
+      [one, two].flatMap(({ logs }) => logs.filter(({ msg }) => String(msg).startsWith('a budget is')));
+    await until(() => lines().length === 2, 'two lines of the log');
+    await command(two, 'teams', 'set', 'Search', '--budget', '40/month');
+    await until(
+      async () => (await ask(one, keys[1]?.trim() ?? '')).status === 200,
+      'the raised budget',
+      5000,
+    );
+  }, 240_000);
+});
