@@ -139,6 +139,8 @@ function explain(config: Config, question: Question) {
   const listed = route.tiers;
   return {
     config: { file: config.file, hash: config.hash },
+    /** Of all prices; null without one. */
+    currency: config.dynamic.currency ?? null,
     model,
     match: matchOf(model, route.entry),
     /** The tiers that may use the model. */
@@ -316,12 +318,16 @@ function textOf(explanation: Explanation, live: LiveState, route: Route): string
   ];
   const blocks = targets.map((target, index) => {
     const isFirst = target.priority !== targets[index - 1]?.priority;
-    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, route.targets[index]?.price)}`;
+    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, explanation, route.targets[index]?.price)}`;
   });
   return `${quote(model)} by ${config.file} (${config.hash})\n${rows(head, '  ')}${blocks.join('')}`;
 }
 
-function targetText(target: Explanation['targets'][number], prices: Prices | undefined): string {
+function targetText(
+  target: Explanation['targets'][number],
+  { currency }: Explanation,
+  prices: Prices | undefined,
+): string {
   const {
     upstream,
     builtin,
@@ -351,7 +357,7 @@ function targetText(target: Explanation['targets'][number], prices: Prices | und
     ],
     ...target.body.map((text) => ['body', text] as const),
     ...lineOf('sends', sends !== null && shownBody(sends, BODY_INDENT)),
-    ...lineOf('price', prices !== undefined && describePrices(prices, Date.now())),
+    ...lineOf('price', prices !== undefined && describePrices(prices, Date.now(), currency)),
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),

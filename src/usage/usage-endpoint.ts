@@ -21,6 +21,8 @@ interface UsageEndpointOptions<Reader extends UsageReader> {
   /** Notes the key on the exchange. @throws GatewayError for an invalid key, or one that cannot be checked */
   readonly identify: (exchange: Exchange) => Reader | Promise<Reader>;
   readonly usage: HolderUsage;
+  /** Of the costs; undefined where the configuration has none. */
+  readonly currency: () => string | undefined;
   /** The state of the limits for the answer. */
   readonly limits: (principal: Reader) => Promise<unknown>;
   /** The deciding order for the answer; undefined when there is none. */
@@ -29,7 +31,7 @@ interface UsageEndpointOptions<Reader extends UsageReader> {
 
 /** @returns the handler of `GET /admin/usage?days=30` */
 export function usageEndpoint<Reader extends UsageReader>(options: UsageEndpointOptions<Reader>) {
-  const { identify, usage, limits, plan } = options;
+  const { identify, usage, currency: currencyNow, limits, plan } = options;
   return async (exchange: Exchange): Promise<void> => {
     const principal = await identify(exchange);
     const days = daysIn(exchange.target);
@@ -39,6 +41,7 @@ export function usageEndpoint<Reader extends UsageReader>(options: UsageEndpoint
       limits(principal),
       plan(principal),
     ]);
+    const currency = currencyNow();
     const body = {
       prefix: principal.prefix,
       tier: principal.tier,
@@ -46,6 +49,7 @@ export function usageEndpoint<Reader extends UsageReader>(options: UsageEndpoint
       ...(paid === undefined ? {} : { plan: paid }),
       from: report.from,
       to: report.to,
+      ...(currency === undefined ? {} : { currency }),
       totals: publicSums(report.totals),
       days: report.days.map(({ day, model, sums }) => ({ day, model, ...publicSums(sums) })),
       truncated: report.isTruncated,

@@ -358,6 +358,34 @@ describe('from the configuration alone', () => {
     );
   });
 
+  test('shows the price in force of each target, of a list too, and later ones', async () => {
+    const list =
+      'upstreams: { up: { x: { input: 1, output: 2 }, "y*": [{ input: 3, output: 4, from: 9999-01-01 }] } }';
+    const targets = '[{ upstream: up, model: x }, { upstream: up, model: y-1 }, { upstream: up, model: z }]';
+    const lines = [
+      'currency: eur',
+      'prices: prices.yaml',
+      'upstreams: { up: { builtin: echo } }',
+      `models: { m: { targets: ${targets} }, "p/*": { targets: [{ upstream: up, model: "*" }] } }`,
+    ];
+    writeFileSync(dir.file('prices.yaml'), list);
+    writeFileSync(configFile, lines.join('\n'));
+    const { out } = await explain(['m']);
+    expect(out.match(/^ {4}price .*$/gm)).toEqual([
+      '    price       1 in, 2 out per million tokens (EUR)',
+      '    price       none yet; from 9999-01-01 3 in, 4 out per million tokens (EUR)',
+    ]);
+    expect((await asJson('m')).said).toMatchObject({
+      currency: 'EUR',
+      targets: [
+        { price: { input: 1, output: 2 }, later_prices: [] },
+        { price: null, later_prices: [{ from: '9999-01-01', input: 3, output: 4 }] },
+        { price: null, later_prices: [] },
+      ],
+    });
+    expect((await asJson('p/x')).said).toMatchObject({ targets: [{ price: { input: 1, output: 2 } }] });
+  });
+
   test('prints the match as text', async () => {
     expect((await explain(['--model', 'gpt-4o'])).out).toContain('  matches     the model of this name\n');
     expect((await explain(['--model', 'meta/x'])).out).toContain('the pattern "meta/*"; * matches "x"\n');

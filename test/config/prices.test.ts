@@ -1,10 +1,12 @@
 // Prices of the configuration: of models and targets, from different times, and in lists. What is wrong is told with file, line and
 // the right name.
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { unpricedTargets } from '../../src/config/check/price-summary.ts';
 import { describeConfig } from '../../src/config/check/summary.ts';
-import { ConfigError, parseConfig } from '../../src/config/load-config.ts';
+import { ConfigError, loadConfig, parseConfig } from '../../src/config/load-config.ts';
 import type { Config } from '../../src/config/schema/config-schema.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { load, placesOf } from './sample.ts';
@@ -280,6 +282,25 @@ describe('a price list', () => {
       'a.yaml:4 upstreams.one.alhpa-1: no target has this model; did you mean `alpha-1`?',
     ]);
   });
+});
+
+test('the example of docs and examples is valid, and leaves no model without a price', () => {
+  const file = fileURLToPath(new URL('../../examples/prices/config.yaml', import.meta.url));
+  const config = loadConfig(file, { OPENAI_API_KEY: 'sk-example' });
+  expect(config.warnings).toEqual([]);
+  expect([...unpricedTargets(config.dynamic, Date.parse('2030-01-01T00:00:00Z'))]).toEqual([]);
+  const page = readFileSync(new URL('../../docs/prices.md', import.meta.url), 'utf8');
+  const [model = '', periods = '', list = ''] = Array.from(
+    page.matchAll(/```yaml\n([\s\S]*?)```/g),
+    ([, text]) => text,
+  );
+  const upstreams = 'upstreams: { openai: { builtin: echo } }\n';
+  const described = load(upstreams + model).dynamic.models['gpt-4o'];
+  expect(described?.price?.[0].price).toEqual({ input: 2e6, cached_input: 1e6, output: 8e6 });
+  const changed = load(upstreams + model.replace(/ {4}price: .*\n/, periods)).dynamic.models['gpt-4o'];
+  expect(changed?.price).toHaveLength(2);
+  const lists = withLists({ 'a.yaml': list.replace('openai', 'one') }, 'currency: EUR\nprices: a.yaml');
+  expect(Object.keys(lists.dynamic.prices?.['one'] ?? {})).toEqual(['gpt-4o', 'gpt-4o-*']);
 });
 
 // --- check -------------------------------------------------------------------------------------------------------------

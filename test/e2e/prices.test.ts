@@ -226,7 +226,7 @@ describe('a price', () => {
       (c) => c.chunk(frame(contentChunk('a'))),
       async (c) => {
         await gate;
-        await c.chunk(frame(finishChunk()) + frame(usageChunk(TOKENS)) + 'data: [DONE]\n\n');
+        await c.chunk(`${frame(finishChunk()) + frame(usageChunk(TOKENS))}data: [DONE]\n\n`);
       },
       lastChunk(),
     ]);
@@ -255,7 +255,7 @@ describe('a price', () => {
       (c) => c.chunk(frame(contentChunk('a'))),
       async (c) => {
         await gate;
-        await c.chunk(frame(finishChunk()) + frame(usageChunk(TOKENS)) + 'data: [DONE]\n\n');
+        await c.chunk(`${frame(finishChunk()) + frame(usageChunk(TOKENS))}data: [DONE]\n\n`);
       },
       lastChunk(),
     ]);

@@ -66,6 +66,21 @@ describe('the report', () => {
     expect(visit.faults).toEqual([]);
   });
 
+  test('shows the currency, and a dash where nothing had a price', async () => {
+    await using visit = await Visit.begin(browser, gateway.url);
+    const { page } = visit;
+    await visit.report((prefix) => {
+      const report = sampleReport(prefix, ['priced', 'free']);
+      const unpriced = (line: Line): Line => (line.model === 'free' ? { ...line, cost: null } : line);
+      return { ...report, currency: 'EUR', days: report.days.map(unpriced) };
+    });
+    await visit.enter(await gateway.issueKey());
+    expect((await texts(page, '#totals dt')).at(-1)).toBe('Cost (EUR)');
+    await page.getByText('Show the table').click();
+    const costs = await texts(page, 'tbody td:last-child');
+    expect([costs[0] === '–', costs[1]]).toEqual([false, '–']);
+  });
+
   /** A line of the table, without its day. */
   function cells(line: Line): string[] {
     const counts = [

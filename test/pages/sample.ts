@@ -53,7 +53,7 @@ export interface Line {
   readonly cached_tokens: number;
   readonly completion_tokens: number;
   readonly reasoning_tokens: number;
-  readonly cost?: number;
+  readonly cost?: number | null;
 }
 
 export interface Report {
@@ -77,6 +77,7 @@ export interface Report {
   };
   readonly from: string;
   readonly to: string;
+  readonly currency?: string;
   readonly totals: Omit<Line, 'day' | 'model'>;
   readonly days: readonly Line[];
   readonly truncated: boolean;

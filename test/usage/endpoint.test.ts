@@ -18,6 +18,7 @@ let outbox: UsageOutbox;
 let usage: HolderUsage;
 let served: Served;
 let now: number;
+let currency: string | undefined;
 
 beforeEach(async () => {
   now = AT;
@@ -37,6 +38,7 @@ beforeEach(async () => {
       return { holderId, prefix: '0123abcd', tier: 'Lite', standing: 'suspended' };
     },
     usage,
+    currency: () => currency,
     limits: async ({ holderId }) => [{ of: holderId }],
     plan: async ({ holderId }) => (holderId === 'holder-2' ? { tier: 'Pro' } : undefined),
   });
@@ -119,6 +121,13 @@ describe('GET /admin/usage', () => {
 
   test('reports the plan of a paying holder', async () => {
     expect(property((await get('', 'holder-2')).json(), 'plan')).toEqual({ tier: 'Pro' });
+  });
+
+  test('has the currency of its costs, where the configuration has one', async () => {
+    expect(property((await get()).json(), 'currency')).toBeUndefined();
+    currency = 'EUR';
+    expect(property((await get()).json(), 'currency')).toBe('EUR');
+    currency = undefined;
   });
 
   test('covers the requested number of days, including today', async () => {

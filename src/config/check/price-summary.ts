@@ -16,10 +16,11 @@ function priceText(price: ModelPrice): string {
 }
 
 /** The price in force, and those of later times. @param at milliseconds since 1970 */
-export function describePrices(prices: Prices, at: number): string {
+export function describePrices(prices: Prices, at: number, currency: string | null = null): string {
   const price = priceAt(prices, at);
   const later = laterPrices(prices, at).map((each) => `from ${timeText(each.from)} ${priceText(each.price)}`);
-  return [price === undefined ? 'none yet' : priceText(price), ...later].join('; ');
+  const text = [price === undefined ? 'none yet' : priceText(price), ...later].join('; ');
+  return currency === null ? text : `${text} (${currency})`;
 }
 
 /** The earliest first. */

@@ -105,6 +105,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       // A suspended holder can read here why it is not served.
       identify: (exchange) => identify(authenticator, exchange, 'any'),
       usage,
+      currency: () => dynamic().currency,
       limits: async (principal) => {
         const all = await scopes.all(principal, dynamic());
         return shown(all, await limiter.peek(all));

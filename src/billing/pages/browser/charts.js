@@ -6,7 +6,7 @@
  * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number | null }} Sums
  * @typedef {Sums & { day: string, model: string }} DayRow
  * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
- * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
+ * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, currency?: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
  * @typedef {{ label: string, value: (row: DayRow) => number }} Measure
  */
 
@@ -27,7 +27,7 @@ const date = new Intl.DateTimeFormat(DATE_LOCALE, { day: 'numeric', month: 'shor
 
 /** @param {UsageReport} report */
 // biome-ignore lint/correctness/noUnusedVariables: account.js calls it.
-function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
+function draw({ prefix, tier, from, to, currency, totals, days, truncated, limits }) {
   namePrefix(prefix);
   at('tier').textContent = tier;
   const figures = [
@@ -35,7 +35,7 @@ function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
     ['Failed', number.format(totals.failed)],
     ['Tokens in', number.format(totals.prompt_tokens)],
     ['Tokens out', number.format(totals.completion_tokens)],
-    ...(typeof totals.cost === 'number' ? [['Cost', money.format(totals.cost)]] : []),
+    ...(isPriced(totals) ? [[costName(currency), costText(totals)]] : []),
   ];
   at('totals').replaceChildren(
     ...figures.map(([name = '', value = '']) => node('div', {}, node('dt', {}, name), node('dd', {}, value))),
@@ -51,8 +51,23 @@ function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
   );
   at('tokens-chart').replaceChildren(...chart({ label: 'tokens', value: tokens }, days, calendar, models));
   at('charts').hidden = days.length === 0;
-  drawTable(days, from, to, truncated === true);
+  drawTable(days, { from, to, currency, isCut: truncated === true });
   at('report').hidden = false;
+}
+
+/** Whether anything had a price. @param {Sums} sums */
+function isPriced({ cost }) {
+  return typeof cost === 'number';
+}
+
+/** A dash where nothing had a price, which is not a cost of 0. @param {Sums} sums */
+function costText({ cost }) {
+  return typeof cost === 'number' ? money.format(cost) : '–';
+}
+
+/** @param {string | undefined} currency */
+function costName(currency) {
+  return currency === undefined ? 'Cost' : `Cost (${currency})`;
 }
 
 /** @param {string} prefix of the current key */
@@ -128,9 +143,9 @@ function chart({ label, value }, rows, calendar, models) {
   return [node('div', { class: 'plot' }, axis, plot, below), node('ul', { class: 'legend' }, ...legend)];
 }
 
-/** @param {DayRow[]} rows @param {string} from @param {string} to @param {boolean} isCut by the gateway */
-function drawTable(rows, from, to, isCut) {
-  const hasCost = rows.some(({ cost }) => typeof cost === 'number');
+/** @param {DayRow[]} rows @param {{ from: string, to: string, currency: string | undefined, isCut: boolean }} report cut by the gateway */
+function drawTable(rows, { from, to, currency, isCut }) {
+  const hasCost = rows.some(isPriced);
   /** @type {[string, (row: DayRow) => string][]} */
   const columns = [
     ['Model', (row) => row.model],
@@ -141,7 +156,7 @@ function drawTable(rows, from, to, isCut) {
     ['Tokens out', (row) => number.format(row.completion_tokens)],
     ['of these reasoning', (row) => number.format(row.reasoning_tokens)],
   ];
-  if (hasCost) columns.push(['Cost', (row) => (typeof row.cost === 'number' ? money.format(row.cost) : '–')]);
+  if (hasCost) columns.push([costName(currency), costText]);
   const latest = [...rows].sort((one, other) => other.day.localeCompare(one.day)).slice(0, TABLE_ROWS);
   const lines = latest.map((row) => {
     const cells = columns.map(([, text]) => node('td', {}, text(row)));
