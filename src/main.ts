@@ -29,7 +29,7 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
   tollgate init              write a first config.yaml
   tollgate serve             run the gateway; --new-store creates an empty store where the previous one is gone
-  tollgate check             validate a configuration and summarize it; --credentials also fetches the tokens of upstreams
+  tollgate check             validate a configuration and summarize it; --credentials also fetches the tokens of upstreams and asks Stripe
   tollgate explain           show where a request would go: --model M [--tier T] [--json]
   tollgate keys issue        create a key: --tier Free|Lite|Pro [--holder NAME] [--expires 90d]
   tollgate keys list         list all keys, without their secrets
@@ -37,7 +37,7 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
   tollgate keys revoke       revoke a key permanently: PREFIX [--reason TEXT]
   tollgate holders           find and change holders of keys: list, show, set, tier, suspend, resume
   tollgate teams             groups of holders: add, list, show, set, remove
-  tollgate orders            show and manage orders and their payments: list, show, check, trust, lapse
+  tollgate orders            show and manage orders and their payments: list, show, check, cancel, refund, paid, trust
   tollgate upstreams         states of upstreams, and taking one out of service: list, show, events, drain, resume
   tollgate usage             report usage: [--since 7d | --month 2030-01] [--by team,model] [--team NAME] [--json|--csv];
                              close months: months, close, export

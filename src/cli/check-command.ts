@@ -1,10 +1,15 @@
 // `tollgate check`: validates a configuration and summarizes it; with `--credentials` it also fetches the token of each upstream with
-// `auth` once.
+// `auth` once, and compares the Stripe account with the file.
 import type { Writable } from 'node:stream';
+import { checkStripeAccount } from '../billing/stripe/account-check.ts';
+import { StripeCalls } from '../billing/stripe/stripe-calls.ts';
+import { isLiveKey } from '../billing/stripe/stripe-provider.ts';
 import { describeConfig } from '../config/check/summary.ts';
 import { ConfigError, formatFault, loadConfig } from '../config/load-config.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { earlierStoreWarning } from '../store/earlier-store.ts';
+import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
@@ -35,16 +40,17 @@ export function runCheck(
 
 /**
  * @param file a valid configuration
- * @returns the exit code: 1 when a token could not be fetched
+ * @returns the exit code: 1 when a token could not be fetched, or the Stripe account does not agree with the file
  */
 export async function tryCredentials(
   file: string,
   env: NodeJS.ProcessEnv,
   { stdout, stderr }: { readonly stdout: Writable; readonly stderr: Writable },
 ): Promise<number> {
-  const { upstreams } = loadConfig(file, env).dynamic;
+  const { dynamic } = loadConfig(file, env);
+  const payments = await tryPayments(dynamic, { stdout, stderr });
   const tried = await Promise.all(
-    Object.entries(upstreams).flatMap(([name, upstream]) => {
+    Object.entries(dynamic.upstreams).flatMap(([name, upstream]) => {
       if (upstream.kind === 'builtin' || upstream.auth === undefined) return [];
       const { auth } = upstream;
       return [
@@ -63,8 +69,27 @@ export async function tryCredentials(
       ];
     }),
   );
-  if (tried.length === 0) stdout.write('no upstream has `auth`, so there is no token to fetch\n');
-  return tried.every(Boolean) ? 0 : 1;
+  if (tried.length === 0 && payments === undefined)
+    stdout.write('no upstream has `auth`, so there is no token to fetch\n');
+  return tried.every(Boolean) && payments !== false ? 0 : 1;
+}
+
+/** Compares the Stripe account with the configuration. @returns whether it agrees; undefined without Stripe */
+async function tryPayments(
+  config: DynamicConfig,
+  { stdout, stderr }: { readonly stdout: Writable; readonly stderr: Writable },
+): Promise<boolean | undefined> {
+  const { secret_key, api_base, provider } = config.billing ?? {};
+  if (provider !== 'stripe' || secret_key === undefined) return undefined;
+  const outbound = new Outbound(config.outbound);
+  const calls = new StripeCalls({ secret_key, api_base, outbound }, createMetrics());
+  try {
+    const findings = await checkStripeAccount(config, calls, isLiveKey(secret_key));
+    for (const { isFault, text } of findings) (isFault ? stderr : stdout).write(`billing: ${text}\n`);
+    return !findings.some(({ isFault }) => isFault);
+  } finally {
+    calls.close();
+  }
 }
 
 /** All faults and their count, for a terminal. */

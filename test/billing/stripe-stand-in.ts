@@ -80,12 +80,24 @@ export class StripeStandIn implements AsyncDisposable {
   readonly #underWay = new Set<string>();
   /** `METHOD path` of every request. */
   readonly requests: string[] = [];
+  /** Every request to the API, as it was sent. */
+  readonly sent: { readonly method: string; readonly url: string; readonly body: string }[] = [];
+  /** What is set in the dashboard. Changes of a price are by its id. */
+  readonly dashboard: {
+    prices: Readonly<Record<string, Json>>;
+    endpoints: readonly Json[];
+    portals: readonly Json[];
+  } = { prices: {}, endpoints: [], portals: [] };
   /** What every request is answered with, until it is `none` again. */
   trouble: Trouble = 'none';
   /** Origin of the payment pages, where it is another than that of the API. */
   pages: string | undefined;
   /** Called before a request is answered; a test can hold it up. */
   before: ((line: string) => Promise<void> | void) | undefined;
+  /** Versions of the API that were asked for. */
+  readonly versions = new Set<string>();
+  /** The version in which it answers, where it is another than was asked for. */
+  version: string | undefined;
   /** Where the last portal leads back to. */
   returnUrl = '';
   #url = '';
@@ -320,6 +332,11 @@ export class StripeStandIn implements AsyncDisposable {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(Buffer.from(chunk));
     const body = Buffer.concat(chunks).toString();
+    const version = String(request.headers['stripe-version']);
+    if (url.startsWith('/v1/')) {
+      this.sent.push({ method, url, body });
+      this.versions.add(version);
+    }
     const key =
       line === 'POST /v1/checkout/sessions' ? String(request.headers['idempotency-key']) : undefined;
     const isUnderWay = key !== undefined && this.#underWay.has(key);
@@ -330,7 +347,11 @@ export class StripeStandIn implements AsyncDisposable {
     if (this.trouble === 'slow') return;
     const say = (status: number, value: Json) => {
       if (response.destroyed) return;
-      response.writeHead(status, { 'content-type': 'application/json', 'request-id': this.#id('req') });
+      response.writeHead(status, {
+        'content-type': 'application/json',
+        'request-id': this.#id('req'),
+        'stripe-version': this.version ?? version,
+      });
       response.end(JSON.stringify(value));
     };
     const fail = (status: number, type: string) =>
@@ -409,6 +430,9 @@ export class StripeStandIn implements AsyncDisposable {
         url: `${this.#url}/portal/${customer}`,
       };
     }
+    if (line.startsWith('GET /v1/prices/')) return this.#priceJson(id);
+    if (line === 'GET /v1/webhook_endpoints') return list(this.dashboard.endpoints);
+    if (line === 'GET /v1/billing_portal/configurations') return list(this.dashboard.portals);
     if (line === 'POST /v1/refunds') {
       const charge = this.charges.find((each) => each.id === body.get('charge'));
       if (charge === undefined || charge.refunded) return undefined;
@@ -445,6 +469,22 @@ export class StripeStandIn implements AsyncDisposable {
       return list(subscription === undefined ? [] : [{ invoice: invoiceJson(subscription) }]);
     }
     return undefined;
+  }
+
+  #priceJson(id: string): Json | undefined {
+    const price = this.#prices.get(id);
+    if (price === undefined) return undefined;
+    return {
+      id,
+      object: 'price',
+      active: true,
+      billing_scheme: 'per_unit',
+      currency: price.currency,
+      livemode: false,
+      unit_amount: price.amount,
+      recurring: { interval: 'month', interval_count: 1, usage_type: 'licensed' },
+      ...this.dashboard.prices[id],
+    };
   }
 
   #update(subscription: Subscription, body: URLSearchParams): Json {

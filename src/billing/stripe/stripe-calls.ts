@@ -9,6 +9,8 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
 import { Outbound } from '../../upstream/outbound/outbound.ts';
 
+/** The version in which Stripe is asked and answers. The types of the package are those of this version. */
+export const STRIPE_API_VERSION = '2026-10-28.endive';
 /** Timeout of silence on a connection. The package retries once. */
 const SILENCE_MS = 4_000;
 /** Deadline of one call, retry included. */
@@ -56,6 +58,7 @@ export class StripeCalls {
       port: base.port === '' ? (isPlain ? 80 : 443) : Number(base.port),
       protocol: isPlain ? 'http' : 'https',
       timeout: SILENCE_MS,
+      apiVersion: STRIPE_API_VERSION,
       maxNetworkRetries: 1,
       telemetry: false,
       httpAgent: this.#agent,

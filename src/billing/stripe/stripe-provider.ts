@@ -34,7 +34,7 @@ export class StripeProvider implements PaymentProvider {
     { secret_key, api_base }: { secret_key: string; api_base?: string | undefined },
   ) {
     this.#calls = calls;
-    this.isLive = !/^(sk|rk)_test_/.test(secret_key);
+    this.isLive = isLiveKey(secret_key);
     this.origins = api_base === undefined ? [PAGES] : [PAGES, api_base];
   }
 
@@ -321,6 +321,11 @@ function disputeFact(status: string): MoneyFacts['dispute'] {
 function worst(all: readonly MoneyFacts['dispute'][]): MoneyFacts['dispute'] {
   for (const each of ['lost', 'open', 'won'] as const) if (all.includes(each)) return each;
   return 'none';
+}
+
+/** Whether money moves with this key. */
+export function isLiveKey(secretKey: string): boolean {
+  return !/^(sk|rk)_test_/.test(secretKey);
 }
 
 /** The id of a reference that may be expanded. */
