@@ -148,17 +148,12 @@ export class SharedLimiter implements Limiter {
     // Those that were not known before the model: Redis knows nothing of the request there.
     const [first, ...rest] = scopes.list.filter((scope) => !isHeldIn(held, scope));
     const { shared } = this.#options;
-    return {
-      ...admission,
-      lease: {
-        amounts: lease.amounts,
-        settle(real) {
-          lease.settle(real);
-          held.settle(real);
-          if (first !== undefined) shared.charge(makeScopes(scopes.slot, [first, ...rest]), real, since);
-        },
-      },
-    };
+    const both = new ChangedLease(lease, (real) => {
+      lease.settle(real);
+      held.settle(real);
+      if (first !== undefined) shared.charge(makeScopes(scopes.slot, [first, ...rest]), real, since);
+    });
+    return { ...admission, lease: both };
   }
 
   /** What Redis does not know is delivered when it answers: an outage extends no window, day or month. */
@@ -227,6 +222,20 @@ interface LocalRequest {
   /** Monotonic milliseconds. */
   readonly since: number;
   readonly local: Lease;
+}
+
+/** The lease of a request whose slot is counted in Redis, and whose amounts are counted here. */
+class ChangedLease extends SettledOnce {
+  readonly #local: Lease;
+
+  constructor(local: Lease, onSettled: (amounts: Amounts) => void) {
+    super(onSettled);
+    this.#local = local;
+  }
+
+  override get amounts(): Amounts {
+    return this.#local.amounts;
+  }
 }
 
 /** The lease of a request that was admitted without Redis. */

@@ -5,13 +5,14 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
+import { makeScope, makeScopes } from '../../src/limits/scope.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
 import type { CallResult, RedisClient } from '../../src/redis/redis-client.ts';
 import { type Cable, startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { pause, until } from '../helpers/wait.ts';
 import { startClient } from '../redis/recorder.ts';
-import { type HolderAdmission, type HolderLease, OfHolder } from './of-holder.ts';
+import { type HolderAdmission, type HolderLease, holderScope, OfHolder } from './of-holder.ts';
 import { Counters, newHolder, Store, seedsOf, unreachable } from './setting.ts';
 
 /** A deadline that a busy machine keeps. */
@@ -205,4 +206,42 @@ test('a replica without last known counters takes its share of the whole limit',
   await delayAll(LATE_MS);
   const all = await ask(holder, limits, 90);
   expect(all).toHaveLength(10);
+});
+
+test('late for a while: holders of a team together have no more than its limits and its budget', async () => {
+  const [team, ...holders] = Array.from({ length: 4 }, newHolder);
+  const limits: TierLimits = { requests_per_minute: 60, cost_per_month: 90 };
+  const of = (number: number) =>
+    makeScopes(team ?? '', [
+      holderScope(holders[number % 3] ?? unreachable()),
+      makeScope({ kind: 'team', id: team ?? '' }, limits),
+    ]);
+  const askAll = async (count: number, cost: number) => {
+    const all = await Promise.all(
+      Array.from({ length: count }, async (_, number) => {
+        const { limiter } = replicas[number % COUNT] ?? unreachable();
+        return await limiter.real.admit(of(Math.floor(number / COUNT)), { tokens: 0, cost });
+      }),
+    );
+    return all.flatMap((each) => (each.kind === 'admitted' ? [each.lease] : []));
+  };
+  const leases = await askAll(30, 1);
+  expect(leases).toHaveLength(30);
+  for (const { limiter } of replicas) await limiter.real.peek(of(0));
+  await delayAll(LATE_MS);
+  const end = performance.now() + 1500;
+  while (performance.now() < end) {
+    leases.push(...(await askAll(30, 3)));
+    await pause(50);
+  }
+  // 30 for 1 each, and what fits of those for 3: each replica has its third of the rest.
+  expect(leases).toHaveLength(30 + 18);
+  await delayAll(0);
+  await isBack();
+  await until(async () => {
+    const [, ofTeam] = (await replicas[0]?.limiter.real.peek(of(0))) ?? [];
+    return ofTeam?.cost_per_month?.used === 30 + 18 * 3 && ofTeam.requests_per_minute?.used === 48;
+  }, 'all of it to be known');
+  expect(await askAll(30, 3)).toHaveLength(2);
+  for (const lease of leases) lease.settle({ tokens: 0, cost: 0 });
 });

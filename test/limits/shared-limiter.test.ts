@@ -2,14 +2,16 @@
 // continue within the limits of this process, each is settled where it was admitted, and Redis takes over again by itself.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
+import type { Admission, Lease } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
+import { makeScope, makeScopes, type Scopes } from '../../src/limits/scope.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { PATIENT, startClient } from '../redis/recorder.ts';
-import { type HolderAdmission, OfHolder } from './of-holder.ts';
+import { COST, type HolderAdmission, holderScope, OfHolder, tokensOnly } from './of-holder.ts';
 import { admitted, Counters, newHolder, refused, Store, seedsOf, totals } from './setting.ts';
 
 const LIMITS: TierLimits = {
@@ -336,4 +338,108 @@ test('peek does not read a full Redis, so that local admissions count', async ()
     await one.limiter.peek(holder, LIMITS);
   }
   expect(count).toBe(10);
+});
+
+describe('several scopes', () => {
+  const BUDGET: TierLimits = { cost_per_month: 10_000, concurrency: 8 };
+  const of = (holder: string, team: string, model = false) =>
+    makeScopes(team, [
+      holderScope(holder, LIMITS),
+      makeScope({ kind: 'team', id: team }, BUDGET),
+      ...(model ? [makeScope({ kind: 'model', holderId: holder, model: 'm' }, LIMITS)] : []),
+    ]);
+  const usedOf = async ({ limiter }: Gateway, scopes: Scopes) =>
+    (await limiter.real.peek(scopes)).map(
+      ({ requests_per_minute, tokens_per_minute, cost_per_month, concurrency }) => [
+        requests_per_minute?.used,
+        tokens_per_minute?.used,
+        cost_per_month?.used,
+        concurrency?.used,
+      ],
+    );
+  const leaseOf = (admission: Admission): Lease => {
+    if (admission.kind === 'refused') throw new Error(`refused by ${admission.limit}`);
+    return admission.lease;
+  };
+
+  test('an outage counts in each of them: what ran before, during and after it, of two holders of a team', async () => {
+    await using one = await gateway();
+    const [team, holder, other] = [newHolder(), newHolder(), newHolder()];
+    one.store.totals.set(team, totals({ cost_per_month: 1000 }));
+    const [first, second] = [of(holder, team), of(other, team)];
+    const limiter = one.limiter.real;
+    const before = leaseOf(await limiter.admit(first, tokensOnly(50)));
+    leaseOf(await limiter.admit(second, tokensOnly(10))).settle(tokensOnly(10));
+    await one.shared.settled();
+    await limiter.peek(second);
+    await server.replicaOf();
+    await until(() => limiter.isDegraded, 'the outage');
+    const during = [
+      leaseOf(await limiter.admit(first, tokensOnly(20))),
+      leaseOf(await limiter.admit(second, tokensOnly(20))),
+    ];
+    // It continues from what Redis last said of each: of the team when the second holder was asked about.
+    expect(await usedOf(one, first)).toEqual([
+      [2, 70, undefined, 2],
+      [undefined, undefined, 1000 + 100 * COST, 3],
+    ]);
+    // All of the rest of the budget, and not a billionth more.
+    const rest = { tokens: 0, cost: 9000 - 100 * COST };
+    expect((await limiter.admit(second, { tokens: 0, cost: rest.cost + 1 })).kind).toBe('refused');
+    leaseOf(await limiter.admit(second, rest)).settle({ tokens: 0, cost: 0 });
+    before.settle(tokensOnly(40));
+    during[0]?.settle(tokensOnly(5));
+    await server.promote();
+    await isBack(one);
+    await until(async () => (await usedOf(one, second))[1]?.[3] === 1, 'what runs to be known');
+    during[1]?.settle(tokensOnly(7));
+    await one.shared.settled();
+    expect(await usedOf(one, first)).toEqual([
+      [2, 45, undefined, 0],
+      [undefined, undefined, 1000 + 62 * COST, 0],
+    ]);
+    expect(await usedOf(one, second)).toEqual([
+      [3, 17, undefined, 0],
+      [undefined, undefined, 1000 + 62 * COST, 0],
+    ]);
+    expect([one.counters.leases, one.counters.dropped]).toEqual([0, {}]);
+  });
+
+  test('a running request gets another scope while Redis is away: it is counted once in each', async () => {
+    await using one = await gateway(DEADLINE_MS);
+    const [team, holder] = [newHolder(), newHolder()];
+    const limiter = one.limiter.real;
+    const early = leaseOf(await limiter.admit(of(holder, team), tokensOnly(1)));
+    server.pause();
+    const all = of(holder, team, true);
+    const later = leaseOf(await limiter.admit(all, tokensOnly(100), early));
+    server.resume();
+    await isBack(one);
+    later.settle(tokensOnly(30));
+    later.settle(tokensOnly(9));
+    await one.shared.settled();
+    await until(async () => (await usedOf(one, all))[1]?.[3] === 0, 'the place');
+    expect(await usedOf(one, all)).toEqual([
+      [1, 30, undefined, 0],
+      [undefined, undefined, 30 * COST, 0],
+      [1, 30, undefined, 0],
+    ]);
+    expect([one.counters.leases, one.counters.dropped]).toEqual([0, {}]);
+  });
+
+  test('a reply that does not come leaves nothing reserved in any of them', async () => {
+    await using one = await gateway(DEADLINE_MS);
+    const scopes = of(newHolder(), newHolder());
+    await one.limiter.real.peek(scopes);
+    server.pause();
+    const lease = leaseOf(await one.limiter.real.admit(scopes, tokensOnly(100)));
+    lease.settle(tokensOnly(30));
+    server.resume();
+    await isBack(one);
+    await until(async () => (await usedOf(one, scopes))[0]?.[0] === 1, 'the request');
+    expect(await usedOf(one, scopes)).toEqual([
+      [1, 30, undefined, 0],
+      [undefined, undefined, 30 * COST, 0],
+    ]);
+  });
 });
