@@ -51,7 +51,7 @@ export async function tryCredentials(
   const payments = await tryPayments(dynamic, { stdout, stderr });
   const tried = await Promise.all(
     Object.entries(dynamic.upstreams).flatMap(([name, upstream]) => {
-      if (upstream.kind === 'builtin' || upstream.auth === undefined) return [];
+      if (upstream.kind === 'builtin' || upstream.auth === undefined || upstream.enabled === false) return [];
       const { auth } = upstream;
       return [
         fetchInTime(createTokenSource(auth, new Outbound(upstream.outbound))).then(

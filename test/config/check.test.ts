@@ -75,8 +75,10 @@ describe('the description of a configuration', () => {
       'targets: [{ upstream: up, model: a }, { upstream: up, model: b, priority: 2 }]\n    balance: latency\n    hedge: { after: p95 }',
       ' (hedge after p95)',
     ],
-    ['targets: [{ upstream: up, model: a }, { upstream: up, model: b, weight: 0 }]', ''],
+    ['targets: [{ upstream: up, model: a }, { upstream: up, model: b, weight: 0 }]', '(no requests)'],
+    ['targets: [{ upstream: up, model: a }, { upstream: up, model: b, enabled: false }]', '(disabled)'],
     ['targets: [{ upstream: up, model: a }]', ''],
+    ['targets: [{ upstream: up, model: a, weight: 0 }]', '(no requests)'],
     [
       'targets: [{ upstream: up, model: a, timeouts: { headers: 2m } }]\n    timeouts: { first_token: 3s, idle: 1m }',
       ' (headers 2m) (first token 3s, idle 1m)',
@@ -86,6 +88,32 @@ describe('the description of a configuration', () => {
       .split('\n')
       .find((each) => each.startsWith('  m  -> '));
     expect(line?.replace(/^[^(]*(\(\d[^)]*\)[^(]*)*/, '')).toBe(expected.trimStart());
+  });
+
+  it.each([
+    [
+      '{ upstream: up, model: a, weight: 0 }',
+      'targets: no target is in service (`enabled`, `weight`): requests for this model get a 503 upstream_out_of_service',
+    ],
+    [
+      '{ upstream: up, model: a }, { upstream: up, model: b, weight: 0, priority: 2 }',
+      'targets[1].weight: no target of priority 2 has a weight above 0: they get no requests',
+    ],
+    [
+      '{ upstream: up, model: a, enabled: false }',
+      'targets: no target is in service (`enabled`, `weight`): requests for this model get a 503 upstream_out_of_service',
+    ],
+    [
+      '{ upstream: off, model: a }',
+      'targets: no target is in service (`enabled`, `weight`): requests for this model get a 503 upstream_out_of_service',
+    ],
+    ['{ upstream: off, model: a }, { upstream: up, model: a }'],
+  ])('warns of targets that get no requests: %s', (targets, ...expected) => {
+    const text = `upstreams:\n  up: { builtin: echo }\n  off: { builtin: echo, enabled: false }\nmodels: { m: { targets: [${targets}] } }`;
+    const config = load(text);
+    const warnings = config.warnings.map(({ message }) => message.replace('models.m.', ''));
+    expect(warnings).toEqual(expected);
+    expect(describeConfig(config)).toContain('  off  disabled; built in (echo)');
   });
 
   it('says how long a request may be tried again', () => {

@@ -104,6 +104,7 @@ describe('errors of the gateway over HTTP', () => {
           'test-model': { targets: [scripted] },
           small: { targets: [{ upstream: 'small', model: 'm' }] },
           limited: { targets: [{ upstream: 'up', model: 'limited' }] },
+          disabled: { targets: [{ upstream: 'up', model: 'm', enabled: false }] },
           'pro-only': { targets: [scripted], tiers: ['Pro'] },
           'vectors-only': { targets: [scripted], endpoints: ['embeddings'] },
           guarded: { targets: [scripted], body: { refuse: ['provider'] } },
@@ -612,6 +613,10 @@ describe('errors of the gateway over HTTP', () => {
       const response = await chat(chatRequest({ model: 'limited' }));
       expectError(response, 'upstream_rate_limited');
       expect(response.header('retry-after')).toBe('7');
+    });
+
+    test('upstream_out_of_service: an operator has disabled the only target', async () => {
+      expectError(await chat(chatRequest({ model: 'disabled' })), 'upstream_out_of_service');
     });
 
     test('stream_incomplete: a frame in what has begun, and no clean end', async () => {

@@ -36,3 +36,11 @@ export function upstreamSample(
     ...given,
   };
 }
+
+/** Lines of the log, parsed. */
+export function logLines(text: string): Record<string, unknown>[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line));
+}

@@ -43,7 +43,10 @@ interface Member {
 }
 
 /** A replica in the fleet, which the others can count. */
-async function join(commandMs = PATIENT): Promise<Member> {
+async function join(
+  commandMs = PATIENT,
+  answer: (body: string) => Promise<string | undefined> = async () => undefined,
+): Promise<Member> {
   const cable = stack.use(await startCable(server.port));
   const url = `redis://127.0.0.1:${cable.port}`;
   const [heard, events]: [string[], string[]] = [[], []];
@@ -53,7 +56,10 @@ async function join(commandMs = PATIENT): Promise<Member> {
     url,
     logger,
     version: '9.8.7',
-    onMessage: (body) => void heard.push(body),
+    onMessage(body) {
+      heard.push(body);
+      return answer(body);
+    },
     onLost: () => void events.push('lost'),
     onRestored: () => void events.push('restored'),
   });
@@ -103,6 +109,18 @@ describe('a broadcast with acknowledgements', () => {
     one.cable.blackHole();
     const { confirmed, missing } = await send('x', 500);
     expect([idsOf(confirmed), idsOf(missing)]).toEqual([ids(two), ids(one)]);
+  });
+
+  test('carries the answer of each replica, and is not acknowledged by one that fails to apply it', async () => {
+    const text = 'several\nlines';
+    const [one, two] = [await join(PATIENT, async () => text), await join()];
+    const failing = await join(PATIENT, async () => {
+      throw new Error('no');
+    });
+    const { confirmed, missing } = await send('x', 500);
+    const replies = Object.fromEntries(confirmed.map(({ id, reply }) => [id, reply]));
+    expect(replies).toEqual({ [one.replicas.id]: text, [two.replicas.id]: undefined });
+    expect(idsOf(missing)).toEqual(ids(failing));
   });
 
   test('does not wait for a replica that has left', async () => {

@@ -2,6 +2,7 @@
 // events are in the store; states come from running gateways.
 import { storableText } from '../../auth/stored-text.ts';
 import type { Config, DynamicConfig } from '../../config/schema/config-schema.ts';
+import { weightInUse } from '../../config/schema/target-schema.ts';
 import type { Store } from '../../store/store.ts';
 import type { UpstreamDrain, UpstreamEvent } from '../../store/upstream-record.ts';
 import { DRAINS_CHANGED } from '../../upstream/state/drains.ts';
@@ -264,8 +265,8 @@ function requireUpstream(given: Arguments<never>, { upstreams }: DynamicConfig):
 
 /** Models all of whose targets are out of service. */
 function modelsWithoutTarget({ models, upstreams }: DynamicConfig, drained: ReadonlySet<string>): string[] {
-  const isUsed = ({ upstream, weight, enabled }: DynamicConfig['models'][string]['targets'][number]) =>
-    weight > 0 && enabled !== false && upstreams[upstream]?.enabled !== false && !drained.has(upstream);
+  const isUsed = (target: DynamicConfig['models'][string]['targets'][number]) =>
+    weightInUse(target) > 0 && upstreams[target.upstream]?.enabled !== false && !drained.has(target.upstream);
   return Object.entries(models).flatMap(([name, { targets }]) => (targets.some(isUsed) ? [] : [name]));
 }
 

@@ -163,18 +163,21 @@ function checkTargets(
     isEnabled(target) &&
     isEnabled(upstreams.get(nodeText(target, 'upstream') ?? '')?.value) &&
     weightOf(target) !== 0;
-  for (const [priority, { weight, at, index }] of groups) {
-    const path = ['models', name, 'targets', index, 'weight'];
-    if (weight === 0)
-      warn(at, path, `no target of priority ${priority} has a weight above 0: they get no requests`);
-  }
   const [first] = targets;
-  if (first !== undefined && !targets.some(isUsed))
+  if (first === undefined) return;
+  if (!targets.some(isUsed)) {
     warn(
       first.span.start,
       ['models', name, 'targets'],
       'no target is in service (`enabled`, `weight`): requests for this model get a 503 upstream_out_of_service',
     );
+    return;
+  }
+  for (const [priority, { weight, at, index }] of groups) {
+    const path = ['models', name, 'targets', index, 'weight'];
+    if (weight === 0)
+      warn(at, path, `no target of priority ${priority} has a weight above 0: they get no requests`);
+  }
 }
 
 /** An invalid weight counts as 1: it has a fault already. */

@@ -19,6 +19,7 @@ import { ENDPOINTS } from '../schema/endpoint-names.ts';
 import type { ServerCertificate } from '../schema/listener-schema.ts';
 import { certificatesIn } from '../schema/pem.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
+import { weightInUse } from '../schema/target-schema.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 import { proxyFor } from '../source/outbound-rules.ts';
 import { type BudgetedLimits, budgetTexts } from '../terms.ts';
@@ -68,6 +69,7 @@ function describeUpstream(upstream: UpstreamConfig): string {
   const health =
     upstream.health === undefined ? [] : [`health check every ${formatDuration(upstream.health.interval)}`];
   return [
+    ...(upstream.enabled === false ? ['disabled'] : []),
     ...where,
     `at most ${upstream.max_concurrency} at once`,
     describeTimeouts(upstream.timeouts),
@@ -101,11 +103,13 @@ function describeTargets({ targets }: ModelConfig, at: number): string {
   return priorities
     .map((priority) => {
       const group = targets.filter((target) => target.priority === priority);
-      const sum = group.reduce((total, { weight }) => total + weight, 0);
+      const sum = group.reduce((total, target) => total + weightInUse(target), 0);
       return group
-        .map(({ upstream, model, weight, timeouts, body, forward_headers: forwarded, price }) => {
+        .map(({ upstream, model, timeouts, body, forward_headers: forwarded, price, ...target }) => {
+          const share = (100 * weightInUse(target)) / (sum || 1);
           const notes = [
-            ...(group.length === 1 ? [] : [`${Number(((100 * weight) / sum).toFixed(1))}%`]),
+            ...(target.enabled === false ? ['disabled'] : share === 0 ? ['no requests'] : []),
+            ...(group.length === 1 || share === 0 ? [] : [`${Number(share.toFixed(1))}%`]),
             ...(timeouts === undefined ? [] : [describeTimeouts(timeouts)]),
             ...describeBody(body),
             ...describeForwarded(forwarded),
@@ -143,7 +147,7 @@ function isEverywhere(endpoints: readonly string[]): boolean {
 
 /** Whether two targets share a priority, so that `balance` matters. */
 function hasChoice({ targets }: ModelConfig): boolean {
-  const active = targets.filter(({ weight }) => weight > 0);
+  const active = targets.filter((target) => weightInUse(target) > 0);
   return new Set(active.map(({ priority }) => priority)).size < active.length;
 }
 

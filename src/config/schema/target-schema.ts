@@ -42,6 +42,14 @@ export const target = section({
     ),
 });
 
+/** The weight of a target in the choice of one: 0 with `enabled: false`. */
+export function weightInUse({
+  enabled = true,
+  weight,
+}: Pick<z.output<typeof target>, 'enabled' | 'weight'>): number {
+  return enabled ? weight : 0;
+}
+
 /** Reasons of upstream errors that are the same with every vendor. `upstream/error-class.ts` recognizes them. */
 export const FALLBACK_REASONS = [
   'context_length_exceeded',

@@ -1,5 +1,4 @@
 // The state of the upstreams of this process, computed in this one place for the admin listener, the metrics, and the fleet.
-import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import {
   breakerStateName,
@@ -12,9 +11,13 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import type { Resilience } from './resilience.ts';
 import type { TargetStatus } from './target-plan.ts';
 
+interface ConfiguredModel {
+  readonly targets: readonly { readonly upstream: string; readonly model: string }[];
+}
+
 /** All upstreams of the configuration with all of their configured targets; of a pattern the models that were requested. */
 export function upstreamStates(
-  { models }: Pick<DynamicConfig, 'models'>,
+  { models }: { readonly models: Readonly<Record<string, ConfiguredModel>> },
   upstreams: ReadonlyMap<string, Upstream>,
   resilience: Pick<Resilience, 'statuses' | 'now'>,
 ): UpstreamState[] {

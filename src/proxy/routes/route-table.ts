@@ -6,6 +6,7 @@ import { PriceBook, type Prices } from '../../config/prices.ts';
 import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
 import { ENDPOINTS, type EndpointName } from '../../config/schema/endpoint-names.ts';
+import { weightInUse } from '../../config/schema/target-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
@@ -145,7 +146,7 @@ export class RouteTable {
             const edits = TargetEdits.of(rules[index] ?? []);
             return {
               ...target,
-              weight: target.enabled === false ? 0 : target.weight,
+              weight: weightInUse(target),
               entry: target.model,
               upstream,
               ...(timeouts === common ? {} : { timeouts }),
