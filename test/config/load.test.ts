@@ -201,7 +201,9 @@ describe('a configuration', () => {
       redis?: string;
       secret?: string;
     }>();
-    expectTypeOf<StaticConfig['usage']>().toEqualTypeOf<{ spool?: string } | undefined>();
+    expectTypeOf<StaticConfig['usage']>().toEqualTypeOf<
+      { spool?: string; keep_hours?: number; keep_days?: number } | undefined
+    >();
     expectTypeOf<DynamicConfig['upstreams']>().toEqualTypeOf<Record<string, UpstreamConfig>>();
     expectTypeOf<DynamicConfig['models']>().toEqualTypeOf<Record<string, ModelConfig>>();
     expectTypeOf<DynamicConfig['tiers']>().toEqualTypeOf<Partial<Record<Tier, TierConfig>>>();

@@ -72,6 +72,12 @@ export const staticShape = {
       .describe(
         'Directory of the usage outbox, which holds usage until the store has it. Several processes may share it. Default: PATH.usage next to a SQLite store, otherwise ./data/usage.',
       ),
+    keep_hours: duration('40d', '36500d')
+      .exactOptional()
+      .describe('How long usage by the hour is kept, for reports by the hour. Default: 100d.'),
+    keep_days: duration('100d', '36500d')
+      .exactOptional()
+      .describe('How long usage by the day is kept. Usage by the month is kept for ever. Default: 400d.'),
   })
     .exactOptional()
     .describe('Recording of usage.'),

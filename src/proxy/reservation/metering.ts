@@ -23,6 +23,7 @@ import { HolderUsage } from '../../usage/holder-usage.ts';
 import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
 import { usageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
+import { UsageUpkeep } from '../../usage/usage-upkeep.ts';
 import { ScopeResolver } from './scopes-of.ts';
 import { TeamDirectory } from './team-directory.ts';
 import type { ReservationOptions } from './usage-reservation.ts';
@@ -67,6 +68,15 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     logger,
     events: metrics.outbox,
   });
+  const upkeep = new UsageUpkeep({
+    store: store.usage,
+    takeTask: store.billing.takeTask,
+    keepHours: config.usage?.keep_hours,
+    keepDays: config.usage?.keep_days,
+    logger,
+    metrics: metrics.outbox,
+  });
+  upkeep.start();
   const usage = new HolderUsage(outbox, store.usage);
   const initialTotals = new InitialTotals({ read: ({ owner }) => usage.totalsOf(owner), metrics });
   const local = new MemoryLimiter({ initialTotals, metrics });
@@ -119,6 +129,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       await teams.stop();
       await budgets.stop();
       await notices.stop();
+      await upkeep.stop();
       await limiter.close();
       await outbox.close(deadlineMs);
     },

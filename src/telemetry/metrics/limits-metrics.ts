@@ -76,8 +76,12 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Usage');
   const batches = catalogue.counter('tollgate_usage_batches_total', {
     meaning: 'Usage batches sent to the store, by outcome.',
-    labels: { outcome: '`written`, `known` (written before; its answer was lost), `failed` (to be retried)' },
-    action: '`failed` without `written`: the store accepts no usage, which waits on disk.',
+    labels: {
+      outcome:
+        '`written`, `known` (written before; its answer was lost), `late` (written, with usage of a closed month in the present one), `failed` (to be retried)',
+    },
+    action:
+      '`failed` without `written`: the store accepts no usage, which waits on disk. `late`: `tollgate usage months` says how much.',
   });
   const dropped = catalogue.counter('tollgate_usage_dropped_total', {
     meaning: 'Requests without a usage record of their own, by reason.',
@@ -90,7 +94,13 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
     action:
       '`segments` grow: the store is unavailable or slow; keep disk space free. `rows` grow: the disk does not respond.',
   });
+  const forgotten = catalogue.counter('tollgate_usage_forgotten_total', {
+    meaning: 'Rows of usage that were deleted because of their age.',
+    labels: { of: '`hours`, `days`: `usage.keep_hours`, `usage.keep_days`' },
+    action: 'Normal, once a day.',
+  });
   return {
+    onForgotten: (of: 'hours' | 'days', rows: number) => forgotten.inc({ of }, rows),
     onBatch: (outcome: string) => batches.inc({ outcome }),
     onDropped: (reason: string, requests: number) => dropped.inc({ reason }, requests),
     onWaiting: ({ segments, bytes, rows }: { segments: number; bytes: number; rows: number }) => {
