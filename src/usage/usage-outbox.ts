@@ -12,6 +12,7 @@ import { BatchSender } from './outbox/batch-sender.ts';
 import { OutboxDisk } from './outbox/outbox-disk.ts';
 import { isAmong, type PendingFilter, writeRow } from './outbox/outbox-row.ts';
 import { type PendingUsage, readPending } from './pending-usage.ts';
+import { ModelNames } from './records/model-names.ts';
 import { rowsOf, type UsageRecord } from './records/request-usage.ts';
 import { UsageTotals } from './records/usage-totals.ts';
 import { daysBefore } from './records/utc-hours.ts';
@@ -79,6 +80,7 @@ export class UsageOutbox {
   readonly #clock: () => number;
   readonly #disk: OutboxDisk;
   readonly #sender: BatchSender;
+  readonly #models = new ModelNames();
   readonly #timers = new Set<NodeJS.Timeout>();
   readonly #logged = new Map<string, { at: number; requests: number }>();
   /** Recorded since the last write. */
@@ -130,7 +132,7 @@ export class UsageOutbox {
   /** Counts a request. It is cheap, does not wait and never throws. */
   record(record: UsageRecord): void {
     try {
-      for (const row of rowsOf(record)) {
+      for (const row of rowsOf({ ...record, model: this.#models.nameOf(record) })) {
         const isFull = this.#rows >= this.#limits.memoryRows && !this.#fresh.has(row);
         if (this.#isClosed || isFull) this.#dropped(this.#isClosed ? 'closed' : 'memory', row.sums.requests);
         else this.#fresh.add(row);

@@ -89,7 +89,7 @@ test('the store is away, Redis is emptied, a replica is replaced, and every requ
     estimated: 0,
     prompt_tokens: produced.prompt,
     completion_tokens: produced.completion,
-    cost: (produced.prompt + 2 * produced.completion) / 1e6,
+    cost: ((produced.prompt + 2 * produced.completion) / 1e6).toFixed(9),
   });
   expect(produced.requests).toBeGreaterThan(100);
   // Nor does anything come later.

@@ -26,7 +26,7 @@ import {
 } from './field-kinds.ts';
 import { adminSection, type ListenConfig, listenSection, type ServerCertificate } from './listener-schema.ts';
 import { type OutboundRules, proxy, tls } from './outbound-schema.ts';
-import { currency, modelName, priceFiles, prices } from './price-schema.ts';
+import { currency, modelName, priceFiles, prices, usage } from './price-schema.ts';
 import { routingFields, target } from './target-schema.ts';
 import { accepted, rejected } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
@@ -66,21 +66,7 @@ export const staticShape = {
   secret: credential()
     .exactOptional()
     .describe('Secret of the keyed hash of stored keys. Default: generated next to a SQLite store.'),
-  usage: section({
-    spool: text()
-      .exactOptional()
-      .describe(
-        'Directory of the usage outbox, which holds usage until the store has it. Several processes may share it. Default: PATH.usage next to a SQLite store, otherwise ./data/usage.',
-      ),
-    keep_hours: duration('40d', '36500d')
-      .exactOptional()
-      .describe('How long usage by the hour is kept, for reports by the hour. Default: 100d.'),
-    keep_days: duration('100d', '36500d')
-      .exactOptional()
-      .describe('How long usage by the day is kept. Usage by the month is kept for ever. Default: 400d.'),
-  })
-    .exactOptional()
-    .describe('Recording of usage.'),
+  usage: usage.exactOptional().describe('Recording of usage.'),
   workers: integerOr('auto', 1, 256)
     .prefault('1')
     .describe('Number of serving processes; `auto` is one per available CPU. More than one needs `redis`.'),

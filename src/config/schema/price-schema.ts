@@ -1,8 +1,8 @@
-// The fields of money: the currency, prices of models and targets, and the files with lists of prices. Amounts are read as whole
-// millionths, so that no calculation rounds.
+// The fields of usage and money: how long usage is kept, the currency, prices of models and targets, and the files with lists of prices.
+// Amounts are read as whole millionths, so that no calculation rounds.
 import { z } from 'zod';
 import { type ModelPrice, PRICE_KINDS, type PricePeriod, type Prices } from '../prices.ts';
-import { amount, fieldMetadata, mapping, name, section, text } from './field-kinds.ts';
+import { amount, duration, fieldMetadata, mapping, name, section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { upstreamName } from './upstream-schema.ts';
 
@@ -131,3 +131,17 @@ export const priceList = section({
 export const priceFiles = z
   .union([text(), z.array(text()).min(1)])
   .transform((given): readonly string[] => (typeof given === 'string' ? [given] : given));
+
+export const usage = section({
+  spool: text()
+    .exactOptional()
+    .describe(
+      'Directory of the usage outbox, which holds usage until the store has it. Several processes may share it. Default: PATH.usage next to a SQLite store, otherwise ./data/usage.',
+    ),
+  keep_hours: duration('40d', '36500d')
+    .exactOptional()
+    .describe('How long usage by the hour is kept, for reports by the hour. Default: 100d.'),
+  keep_days: duration('100d', '36500d')
+    .exactOptional()
+    .describe('How long usage by the day is kept. Usage by the month is kept for ever. Default: 400d.'),
+});

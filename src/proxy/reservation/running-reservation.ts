@@ -182,8 +182,8 @@ export class RunningReservation {
       tier: principal.tier,
       teamId: principal.teamId,
       endpoint: exchange.endpoint ?? 'passthrough',
-      // With patterns, clients invent names: only names that an upstream accepted become rows.
-      model: this.#isOpen ? (exchange.model ?? route.entry) : route.entry,
+      model: exchange.model ?? route.entry,
+      entry: route.entry,
       upstream: this.#upstream ?? '',
       target: this.#target,
       attempts: this.#attempts,

@@ -111,8 +111,8 @@ export class UsageReservation {
       tier: principal.tier,
       teamId: principal.teamId,
       endpoint,
-      // With patterns, clients invent names: only names that an upstream accepted become rows.
-      model: outcome === 'ok' ? (exchange.model ?? route.entry) : route.entry,
+      model: exchange.model ?? route.entry,
+      entry: route.entry,
       upstream,
       target,
       attempts,

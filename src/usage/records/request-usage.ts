@@ -25,8 +25,10 @@ export interface UsageRecord {
   readonly teamId: string | null;
   /** Such as `chat`. */
   readonly endpoint: string;
-  /** The public name. */
+  /** The public name that was asked for. */
   readonly model: string;
+  /** Its name or pattern in the configuration. Default: the same. */
+  readonly entry?: string | undefined;
   /** The last upstream, and its name of the model. */
   readonly upstream: string;
   readonly target: string;
