@@ -159,7 +159,7 @@ function detailsOf({ details: input }: Tokens, { details: output }: Tokens): Pic
   return { details: { ...NO_DETAILS, ...input, audioOutput: output?.audioOutput ?? 0 } };
 }
 
-const NO_DETAILS: TokenDetails = {
+export const NO_DETAILS: TokenDetails = {
   cacheWrite: 0,
   audioInput: 0,
   imageInput: 0,

@@ -7,7 +7,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { unpricedTargets } from '../../src/config/check/price-summary.ts';
 import { describeConfig } from '../../src/config/check/summary.ts';
 import { ConfigError, loadConfig, parseConfig } from '../../src/config/load-config.ts';
+import { PriceBook, type Prices } from '../../src/config/prices.ts';
 import type { Config } from '../../src/config/schema/config-schema.ts';
+import { ReferencedFiles } from '../../src/config/source/referenced-files.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { load, placesOf } from './sample.ts';
 
@@ -163,6 +165,25 @@ function faultsOf(run: () => unknown): string[] {
   return [];
 }
 
+test('a listed price is that of the name, else of the longest pattern that matches', () => {
+  const of = (input: number): Prices => [{ from: 0, price: { input } }];
+  const book = new PriceBook({
+    one: { gpt: of(1), '*': of(2), 'gpt-*': of(3), '*-mini': of(4), 'gpt-*-mini': of(5) },
+    two: { '*': of(6) },
+  });
+  const priceOf = (upstream: string, model: string) => book.find(upstream, model)?.[0].price.input;
+  expect(priceOf('one', 'gpt')).toBe(1);
+  expect(priceOf('one', 'o3')).toBe(2);
+  expect(priceOf('one', 'gpt-5')).toBe(3);
+  expect(priceOf('one', 'o3-mini')).toBe(4);
+  expect(priceOf('one', 'gpt-5-mini')).toBe(5);
+  // The star stands for one character or more.
+  expect(priceOf('one', 'gpt-')).toBe(2);
+  expect(priceOf('one', 'gpt--mini')).toBe(4);
+  expect(priceOf('two', 'gpt')).toBe(6);
+  expect(priceOf('three', 'gpt')).toBeUndefined();
+});
+
 describe('a price list', () => {
   test('has prices by upstream and model there, and belongs to the files that are watched', () => {
     const config = withLists(
@@ -181,6 +202,21 @@ describe('a price list', () => {
       two: { beta: [{ from: Date.parse('2026-10-01T00:00:00Z'), price: { input: 5e6, output: 6e6 } }] },
     });
     expect(config.files).toEqual(['a.yaml', 'b.yaml']);
+  });
+
+  test('is read by a worker from the content that its primary sends', () => {
+    const list = '\n\nupstreams: { one: { alpha-1: { input: 1, output: 2 } } }\n';
+    const read = (text: string) =>
+      parseConfig(
+        `${UPSTREAMS}prices: a.yaml\n${MODELS}`,
+        '/nowhere/config.yaml',
+        {},
+        new ReferencedFiles('/nowhere/config.yaml', { 'a.yaml': text }),
+      );
+    expect(Object.keys(read(list).dynamic.prices?.['one'] ?? {})).toEqual(['alpha-1']);
+    expect(faultsOf(() => read(list.replace('1,', '-1,')))).toEqual([
+      'a.yaml:3:39 upstreams.one.alpha-1.input: must be at least 0',
+    ]);
   });
 
   test('changes the hash of the configuration with each price', () => {

@@ -189,6 +189,54 @@ describe('a request costs', () => {
   });
 });
 
+describe('with a budget', () => {
+  const limited = (budgets: object) =>
+    startGateway({
+      now: fleetingClock(),
+      ...configOf({
+        tiers: { Pro: { budget: { per_day: 0.1 } } },
+        budgets,
+        models: {
+          ...models({ image: { image: 0.04 }, cheap: { input: 0, output: 0 } }),
+          free: { targets: [{ upstream: 'up', model: 'x' }] },
+        },
+      }),
+    });
+
+  test('a model without a price is refused or not, as the operator wants it', async () => {
+    upstream.always(json(200, completion()));
+    await using refusing = await limited({ unpriced: 'refuse' });
+    const before = upstream.requests.length;
+    const refused = await refusing.chat(chatRequest({ model: 'free' }));
+    expect([refused.status, refused.json()]).toMatchObject([403, { error: { code: 'model_unpriced' } }]);
+    expect(upstream.requests.length).toBe(before);
+    expect((await refusing.chat(chatRequest({ model: 'cheap' }))).status).toBe(200);
+    await using allowing = await limited({});
+    expect((await allowing.chat(chatRequest({ model: 'free' }))).status).toBe(200);
+  });
+
+  test('the price of what a request asks for is reserved, and what its answer has is charged', async () => {
+    await using gateway = await limited({});
+    const data = [{ b64_json: 'aaaa' }];
+    upstream.always(json(200, { created: 1, data }));
+    const key = await gateway.issueKey();
+    const draw = async (n: number): Promise<number> => {
+      const { status } = await fetch(`${gateway.url}/v1/images/generations`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ model: 'image', prompt: 'a cat', n }),
+      });
+      await until(() => gateway.app.inFlight === 0, 'the end of the request');
+      return status;
+    };
+    // Reserved: 0.12 of 0.1, then 0.08; charged: 0.04 each.
+    expect([await draw(3), await draw(2), await draw(2), await draw(1), await draw(1)]).toEqual([
+      429, 200, 429, 200, 429,
+    ]);
+    expect(await costOf(gateway, key)).toBe(0.08);
+  });
+});
+
 describe('a price', () => {
   afterEach(() => {
     vi.useRealTimers();

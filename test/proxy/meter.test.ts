@@ -53,6 +53,20 @@ describe('what a request has used', () => {
   });
 
   test.each([
+    ['of a whole answer are those that it has', { outputs: 7 }, { requests: 1, images: 1 }],
+    [
+      'of a client that left are those that were asked for',
+      { outcome: 'client_closed', outputs: 3 },
+      { requests: 1, images: 2 },
+    ],
+    ['of a failure before output are none', { outcome: 'upstream_unreachable' }, undefined],
+    ['of a rejected request are none', { outcome: 'upstream_error', hasErrorStatus: true }, undefined],
+  ] as const)('the images %s', (_, use, quantities) => {
+    const about = { quantities: { requests: 1, images: 2 }, measured: { images: 1 } };
+    expect(read({ ...use, ...about })?.quantities).toEqual(quantities);
+  });
+
+  test.each([
     ['a whole answer', { outputs: 7 }, 50, 7],
     ['a client that left in the middle', { outcome: 'client_closed', outputs: 3 }, 50, 3],
     ['a client that left before the first token', { outcome: 'client_closed' }, 50, 0],

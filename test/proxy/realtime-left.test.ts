@@ -6,6 +6,7 @@ import { WebSocket as Client } from 'ws';
 import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
 import { SessionUsage, type SessionUse } from '../../src/proxy/reservation/realtime-usage.ts';
 import { MAX_TEXT } from '../../src/realtime/websocket-frames.ts';
+import { NO_DETAILS } from '../../src/wire/token-usage.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';
 import { until, within } from '../helpers/wait.ts';
@@ -148,8 +149,9 @@ describe('the usage of a session', () => {
     hear(event('response.created'));
     hear(event('response.output_audio.delta', { delta: sound(5) }));
     usage.end();
+    const details = { ...NO_DETAILS, audioInput: 100, audioOutput: 100 };
     expect(uses).toEqual([
-      { tokens: { prompt: 100, completion: 100, cached: 0, reasoning: 0 }, isEstimated: true },
+      { tokens: { prompt: 100, completion: 100, cached: 0, reasoning: 0, details }, isEstimated: true },
     ]);
     hear(
       event('session.updated', {

@@ -76,7 +76,10 @@ beforeAll(async () => {
         partly: { targets: [cheap, { upstream: 'second', model: 'x', priority: 2 }] },
         hedged: { targets: [cheap, dear], hedge: { after: '20ms' } },
         'some/*': { targets: [{ ...cheap, model: '*' }, dear] },
-        session: { targets: [{ ...cheap, upstream: 'session' }], price: price(500, 700) },
+        session: {
+          targets: [{ upstream: 'session', model: 'x', price: { ...price(2, 3), request: 5 } }],
+          price: price(500, 700),
+        },
       },
     },
   });
@@ -136,5 +139,6 @@ test('a session costs what its target charges', async () => {
   await got;
   client.close();
   await within(once(client, 'close'), 'the end of the session');
-  expect((await totalsOf(key))['cost']).toBe(2 * 10 + 3);
+  // A session is one request.
+  expect((await totalsOf(key))['cost']).toBe(2 * 10 + 3 + 5);
 });

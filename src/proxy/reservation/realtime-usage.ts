@@ -3,7 +3,7 @@
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import { outputTextOf, TextCount } from '../../wire/output-text.ts';
-import { eachTokenPart, type Tokens, tokenParts } from '../../wire/token-usage.ts';
+import { eachTokenPart, NO_DETAILS, type Tokens, tokenParts } from '../../wire/token-usage.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 
 /** OpenAI bills a token per 100 ms of input sound and per 50 ms of output sound. */
@@ -27,26 +27,35 @@ class Pending {
   #events = 0;
   /** A token per four bytes of text; sound counts by its duration. */
   #tokens = 0;
+  /** Those of sound, which have a price of their own. */
+  #sound = 0;
 
   get isEmpty(): boolean {
     return this.#events === 0;
   }
 
-  add(tokens: number): void {
+  add(tokens: number, isSound = false): void {
     this.#events += 1;
     this.#tokens += tokens;
+    if (isSound) this.#sound += tokens;
+  }
+
+  get sound(): number {
+    return Math.floor(this.#sound);
   }
 
   /** Moves the counts of `other` to this one. */
   take(other: Pending): void {
     this.#events += other.#events;
     this.#tokens += other.#tokens;
+    this.#sound += other.#sound;
     other.clear();
   }
 
   clear(): void {
     this.#events = 0;
     this.#tokens = 0;
+    this.#sound = 0;
   }
 
   tokens(isAtLeastOneEach: boolean): number {
@@ -86,7 +95,8 @@ export class SessionUsage {
     const type = this.#scan(text, 'delta');
     if (type.endsWith('.delta')) {
       const pending = type.startsWith('conversation.') ? this.#transcripts : this.#output;
-      pending.add(this.#tokensOf('output', type.endsWith('audio.delta')));
+      const isSound = type.endsWith('audio.delta');
+      pending.add(this.#tokensOf('output', isSound), isSound);
     } else if (type === 'response.done') this.#done(parse(text.toString()));
     else if (type === 'response.created') {
       this.#isRequested = false;
@@ -105,7 +115,7 @@ export class SessionUsage {
   /** @param text an event from the client */
   readInput(text: Buffer): void {
     const type = this.#scan(text, 'audio');
-    if (type === 'input_audio_buffer.append') this.#input.add(this.#tokensOf('input', true));
+    if (type === 'input_audio_buffer.append') this.#input.add(this.#tokensOf('input', true), true);
     else if (type !== '') {
       this.#scanner.reset(text);
       this.#input.add(outputTextOf(this.#scanner, text) / BYTES_PER_TOKEN);
@@ -117,14 +127,15 @@ export class SessionUsage {
   readLong(bytes: number, head: Buffer): void {
     const start = head.toString('latin1');
     if (start.includes('.delta"')) {
-      this.#output.add(this.#ofBytes(bytes, 'output', start.includes('audio.delta"')));
+      const isSound = start.includes('audio.delta"');
+      this.#output.add(this.#ofBytes(bytes, 'output', isSound), isSound);
     } else if (start.includes('"response.done"')) this.#estimate();
   }
 
   /** Counts a client event too long to parse: text, or base64 sound or images. */
   readLongInput(bytes: number, head: Buffer): void {
     const isMedia = /"(?:input_audio_buffer\.append|input_audio|input_image)"/.test(head.toString('latin1'));
-    this.#input.add(this.#ofBytes(bytes, 'input', isMedia));
+    this.#input.add(this.#ofBytes(bytes, 'input', isMedia), isMedia && !head.includes('"input_image"'));
     if (head.includes('"response.create"')) this.#isRequested = true;
   }
 
@@ -159,9 +170,13 @@ export class SessionUsage {
     const cached = hasBegun || this.#isRequested ? this.#context : 0;
     const prompt = this.#prompt.tokens(false) + cached;
     const completion = this.#output.tokens(true);
+    const [audioInput, audioOutput] = [this.#prompt.sound, this.#output.sound];
     this.#close();
-    if (prompt + completion > 0)
-      this.#use({ tokens: { ...eachTokenPart(() => 0), prompt, completion, cached }, isEstimated: true });
+    if (prompt + completion === 0) return;
+    const counts = { ...eachTokenPart(() => 0), prompt, completion, cached };
+    const details = { ...NO_DETAILS, audioInput, audioOutput };
+    const tokens = audioInput + audioOutput > 0 ? { ...counts, details } : counts;
+    this.#use({ tokens, isEstimated: true });
   }
 
   #use(use: SessionUse): void {
