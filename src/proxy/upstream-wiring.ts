@@ -37,8 +37,7 @@ export async function openUpstreams(options: UpstreamsOptions) {
     userAgent: `tollgate/${version}`,
     metrics,
     onRemoved: (upstream) => resilience.retire(upstream),
-    onHealth: (upstream, isHealthy, reason) =>
-      changes.report({ upstream, what: isHealthy ? 'healthy' : 'unhealthy', reason }),
+    onState: (upstream, what, reason) => changes.report({ upstream, what, reason }),
     drains,
     logger,
   });

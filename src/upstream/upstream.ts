@@ -103,6 +103,7 @@ export class Upstream {
     this.#attempts = metrics.upstreamAttempts;
     this.#drains = drains;
     metrics.addUpstream(name);
+    this.#inFlightGauge.add(0);
     this.#durations = {
       ok: metrics.upstreamSeconds.child({ upstream: name, result: 'ok' }),
       failed: metrics.upstreamSeconds.child({ upstream: name, result: 'failed' }),

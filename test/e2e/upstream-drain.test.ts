@@ -288,4 +288,7 @@ test('`enabled: false` takes out an upstream with its health checks, or one targ
   expect(b.requests.length - (before[1] ?? 0)).toBe(5);
   await until(() => a.requests.some(({ target }) => target === '/healthz'), 'a health check');
   expect((await stateOf(gateway, 'a')).state).toBe('ok');
+  expect(await gateway.logLine(({ msg }) => String(msg).startsWith('upstream enabled'))).toMatchObject({
+    upstream: 'a',
+  });
 });

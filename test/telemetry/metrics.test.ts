@@ -204,6 +204,11 @@ describe('the states of upstreams', () => {
       'tollgate_upstream_in_service{upstream="two"} 1',
       'tollgate_upstream_attempts_total{upstream="two",outcome="upstream_auth_error"} 0',
       'tollgate_upstream_attempts_total{upstream="two",outcome="ok"} 0',
+      'tollgate_upstream_in_flight{upstream="two"} 0',
+      'tollgate_upstream_extra_attempts_total{upstream="two",reason="fallback"} 0',
+      'tollgate_requests_total{route="/v1/embeddings",status="502"} 0',
+      'tollgate_usage_dropped_total{reason="memory"} 0',
+      'tollgate_upstream_unserved_total{outcome="upstream_rate_limited"} 0',
       'tollgate_streams_broken_total{upstream="two",cause="stream_incomplete"} 0',
     ])
       expect((await gateway.metrics()).split('\n')).toContain(sample);

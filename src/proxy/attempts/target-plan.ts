@@ -110,7 +110,9 @@ export class TargetPlan<T extends Ranked> {
    * @param isSuitable filter; default: any
    */
   next(isSuitable: (target: T) => boolean = () => true): PlannedTarget<T> | Exhausted {
-    const usable = this.#targets.filter(this.#isInService);
+    const usable = this.#targets.every(this.#isInService)
+      ? this.#targets
+      : this.#targets.filter(this.#isInService);
     const [first] = usable;
     // A single target needs no choice.
     if (first !== undefined && usable.length === 1 && this.#tried.length === 0 && isSuitable(first))

@@ -18,8 +18,12 @@ interface RoutingOptions {
   readonly metrics: Metrics;
   /** The upstream left the configuration; running requests may still use it. */
   readonly onRemoved: (upstream: Upstream) => void;
-  /** The result of the health check of an upstream has changed. */
-  readonly onHealth?: (upstream: string, isHealthy: boolean, reason: string) => void;
+  /** The result of the health check of an upstream has changed, or a reload has changed its `enabled`. */
+  readonly onState?: (
+    upstream: string,
+    what: 'healthy' | 'unhealthy' | 'enabled' | 'disabled',
+    reason: string,
+  ) => void;
   /** The upstreams that an operator has drained. */
   readonly drains: Pick<Drains, 'of'>;
   readonly logger: Logger;
@@ -111,7 +115,14 @@ export class Routing {
       if (next.upstreams.get(name) !== upstream) this.#remove(upstream);
     }
     for (const [name, upstream] of next.upstreams) {
-      if (before.upstreams.get(name) !== upstream) upstream.start();
+      const previous = before.upstreams.get(name);
+      if (previous !== upstream) upstream.start();
+      if (previous !== undefined && previous.isEnabled !== upstream.isEnabled)
+        this.#options.onState?.(
+          name,
+          upstream.isEnabled ? 'enabled' : 'disabled',
+          'the configuration has changed',
+        );
     }
     before.replaced();
   }
@@ -151,9 +162,9 @@ export class Routing {
   }
 
   #eventsOf(upstream: string): UpstreamEvents {
-    const { metrics, logger, onHealth } = this.#options;
+    const { metrics, logger, onState } = this.#options;
     return {
-      onHealth: (isHealthy, reason) => onHealth?.(upstream, isHealthy, reason),
+      onHealth: (isHealthy, reason) => onState?.(upstream, isHealthy ? 'healthy' : 'unhealthy', reason),
       onStale(ageMs, cause) {
         metrics.config.stale.inc({ upstream });
         const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };

@@ -1,4 +1,5 @@
 // Metrics of upstreams: attempts, extra attempts, states, tokens, broken streams.
+import { FALLBACK_REASONS } from '../../config/schema/target-schema.ts';
 import { UPSTREAM_ERRORS } from '../../upstream-errors.ts';
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
@@ -13,6 +14,8 @@ export interface ShownUpstream {
   readonly health: { readonly ok: boolean } | null;
   readonly targets: readonly { readonly entry: string; readonly breaker: keyof typeof STATES }[];
 }
+
+const EXTRA_REASONS = ['fallback', 'retry', 'resend', 'token', 'hedge'] as const;
 
 /** Error codes with which a stream breaks. */
 const BREAKS = [
@@ -54,6 +57,25 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     labels: { upstream: VALUES.upstream, cause: 'an error code' },
     action:
       '`stream_incomplete`: the upstream or a proxy before it drops connections. `client_closed`: the client left. `draining`: `drain.timeout` is shorter than responses.',
+  });
+  const extraAttempts = catalogue.counter('tollgate_upstream_extra_attempts_total', {
+    meaning: 'Upstream requests beyond the first of a request, by reason.',
+    labels: {
+      upstream: VALUES.upstream,
+      reason:
+        '`fallback` (another target), `retry` (another round), `resend` (after a stale connection), `token` (new token after a 401), `hedge` (beside a silent first)',
+    },
+    action: 'Continuing `fallback`: the first target fails, or its weight is too high.',
+  });
+  const fallbacks = catalogue.counter('tollgate_fallbacks_total', {
+    meaning:
+      'Requests that went to another target because of the reason for which one rejected them. Part of the `fallback` attempts.',
+    labels: {
+      upstream: 'the one that rejected the request',
+      reason: '`context_length_exceeded`, `content_filter`, `rate_limited`, `insufficient_quota`',
+    },
+    action:
+      '`context_length_exceeded` for much of the traffic: each such request pays a round trip; put the model with the larger context first. `insufficient_quota`: top up the account.',
   });
   const states: { read: () => readonly ShownUpstream[] } = { read: () => [] };
   catalogue.readGauge('tollgate_upstream_breaker_state', {
@@ -103,6 +125,8 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
         upstreamAttempts.inc({ upstream, outcome }, 0);
       for (const kind of ['idle', 'unsent', 'surplus']) upstreamUnsolicited.inc({ upstream, kind }, 0);
       for (const cause of BREAKS) streamsBroken.inc({ upstream, cause }, 0);
+      for (const reason of EXTRA_REASONS) extraAttempts.inc({ upstream, reason }, 0);
+      for (const reason of FALLBACK_REASONS) fallbacks.inc({ upstream, reason }, 0);
     },
     unserved: catalogue.counter('tollgate_upstream_unserved_total', {
       meaning: 'Requests for which no target could be tried, by error code.',
@@ -126,25 +150,8 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
           'Less than a week ahead: replace its files. Once it has expired, the upstream answers `upstream_tls`.',
       },
     ),
-    extraAttempts: catalogue.counter('tollgate_upstream_extra_attempts_total', {
-      meaning: 'Upstream requests beyond the first of a request, by reason.',
-      labels: {
-        upstream: VALUES.upstream,
-        reason:
-          '`fallback` (another target), `retry` (another round), `resend` (after a stale connection), `token` (new token after a 401), `hedge` (beside a silent first)',
-      },
-      action: 'Continuing `fallback`: the first target fails, or its weight is too high.',
-    }),
-    fallbacks: catalogue.counter('tollgate_fallbacks_total', {
-      meaning:
-        'Requests that went to another target because of the reason for which one rejected them. Part of the `fallback` attempts.',
-      labels: {
-        upstream: 'the one that rejected the request',
-        reason: '`context_length_exceeded`, `content_filter`, `rate_limited`, `insufficient_quota`',
-      },
-      action:
-        '`context_length_exceeded` for much of the traffic: each such request pays a round trip; put the model with the larger context first. `insufficient_quota`: top up the account.',
-    }),
+    extraAttempts,
+    fallbacks,
     affinity: catalogue.counter('tollgate_affinity_total', {
       meaning: 'First choices of a target with `balance: affinity`.',
       labels: {

@@ -22,6 +22,8 @@ const CHANGES = {
     text: 'target in a cool-down, because it is rate limited or asked for a wait',
   },
   unhealthy: { isBad: true, text: 'health check of an upstream fails; its targets are tried last' },
+  disabled: { isBad: false, text: 'upstream disabled; it gets no new requests' },
+  enabled: { isBad: false, text: 'upstream enabled; it gets requests again' },
   healthy: { isBad: false, text: 'health check of an upstream succeeds again' },
 } as const;
 
