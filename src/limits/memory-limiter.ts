@@ -18,7 +18,7 @@ import {
 } from './limiter.ts';
 import type { Scope, Scopes } from './scope.ts';
 import { type Reservation, ScopeCounters } from './scope-counters.ts';
-import { capsOf, type LimitUsage, limitStatesOf, rejectionOf, sumOf } from './verdict.ts';
+import { capsOf, fits, type LimitUsage, limitStatesOf, rejectionOf, sumOf } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
   readonly initialTotals: InitialTotals;
@@ -33,6 +33,9 @@ export interface MemoryLimiterOptions {
   readonly maxScopes?: number;
 }
 
+/** Those with running requests are passed over; a new scope looks at no more than this many. */
+const MAX_STEPS = 16;
+
 /** Counters of Redis, which continue here. */
 export interface SharedCounters {
   readonly lastKnown: (scope: string) => LastKnownCounters | undefined;
@@ -43,10 +46,8 @@ export interface SharedCounters {
 export class MemoryLimiter implements Limiter {
   readonly #options: Required<MemoryLimiterOptions>;
   #shared: SharedCounters | undefined;
-  /** With running requests. */
-  readonly #busy = new Map<string, ScopeCounters>();
-  /** Without; the longest idle first. */
-  readonly #idle = new Map<string, ScopeCounters>();
+  /** By scope. Of those without running requests, the longest idle are first. */
+  readonly #known = new Map<string, ScopeCounters>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
 
@@ -62,7 +63,7 @@ export class MemoryLimiter implements Limiter {
 
   /** Scopes that are remembered. */
   get size(): number {
-    return this.#busy.size + this.#idle.size;
+    return this.#known.size;
   }
 
   /** From now on it counts beside what Redis has counted. */
@@ -72,7 +73,7 @@ export class MemoryLimiter implements Limiter {
 
   admit(scopes: Scopes, amounts: Amounts, held?: Lease): Admission | Promise<Admission> {
     const moment = this.#moment();
-    const all = scopes.list.map((scope) => this.#countersOf(scope));
+    const all = this.#allCounters(scopes);
     const whole = wholeAmounts(amounts);
     const lease = held instanceof MemoryLease ? held : undefined;
     if (scopes.needTotals) {
@@ -82,7 +83,7 @@ export class MemoryLimiter implements Limiter {
           this.#decide(
             scopes,
             // One may have been forgotten meanwhile.
-            scopes.list.map((scope) => this.#countersOf(scope)),
+            this.#allCounters(scopes),
             whole,
             lease,
             this.#moment(),
@@ -95,8 +96,8 @@ export class MemoryLimiter implements Limiter {
 
   peek(scopes: Scopes): ScopeStates | Promise<ScopeStates> {
     const all = scopes.list.map((scope) => {
-      const known = this.#busy.get(scope.id) ?? this.#idle.get(scope.id);
-      return this.#refreshed(known ?? new ScopeCounters(scope, this.#options.windowMs));
+      const known = this.#known.get(scope.id) ?? new ScopeCounters(scope, this.#options.windowMs);
+      return this.#refreshed(known);
     });
     const states = () => this.#states(scopes, all, this.#moment());
     const missing = all.filter(
@@ -114,6 +115,7 @@ export class MemoryLimiter implements Limiter {
     const moment = this.#moment();
     const whole = wholeAmounts(amounts);
     for (const scope of scopes.list) this.#countersOf(scope).add(moment, whole);
+    this.#trim();
   }
 
   /** Totals are outdated: those of every scope are read again before use. Minute windows and running requests stay. */
@@ -167,32 +169,44 @@ export class MemoryLimiter implements Limiter {
     held: MemoryLease | undefined,
     moment: Moment,
   ): Admission {
-    const checks = all.map((counters, index) => {
-      const usage = this.#usage(counters, moment);
-      const own = held?.reservationIn(counters);
-      return {
-        usage: own === undefined ? usage : counters.without(usage, own),
-        hasSlot: own !== undefined,
-        caps: this.#caps(counters, scopes.list[index]?.active, moment),
-      };
-    });
-    const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
-    if (rejection !== undefined) return rejection;
+    if (held !== undefined || !this.#fits(scopes, all, amounts, moment)) {
+      const checks = all.map((counters, index) => {
+        const usage = this.#usage(counters, moment);
+        const own = held?.reservationIn(counters);
+        return {
+          usage: own === undefined ? usage : counters.without(usage, own),
+          hasSlot: own !== undefined,
+          caps: this.#caps(counters, scopes.list[index]?.active, moment),
+        };
+      });
+      const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
+      if (rejection !== undefined) {
+        for (const counters of all) this.#touch(counters);
+        this.#trim();
+        return rejection;
+      }
+    }
     const lease = held ?? new MemoryLease(amounts, (real) => this.#settle(lease, real));
     for (const counters of all) {
       const own = held?.reservationIn(counters);
-      if (own === undefined) lease.reservations.push(this.#reserve(counters, moment, amounts));
+      if (own === undefined) lease.reservations.push(counters.reserve(moment, amounts));
       else counters.change(moment, own, amounts);
     }
+    this.#trim();
     if (held === undefined) this.#options.metrics.limitLeases.add(1);
     else held.amounts = amounts;
     return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
   }
 
-  #reserve(counters: ScopeCounters, moment: Moment, amounts: Amounts): Reservation {
-    const reservation = counters.reserve(moment, amounts);
-    if (counters.running === 1) this.#move(counters, this.#idle, this.#busy);
-    return reservation;
+  /** Whether a new request fits, where nothing else than these counters decides. */
+  #fits({ list }: Scopes, all: readonly ScopeCounters[], amounts: Amounts, moment: Moment): boolean {
+    if (this.#shared?.fleet() !== undefined) return false;
+    for (let index = 0; index < all.length; index += 1) {
+      const [counters, scope] = [all[index], list[index]];
+      if (counters === undefined || scope === undefined || counters.base !== undefined) return false;
+      if (!fits(counters.counts(moment), scope.active, amounts)) return false;
+    }
+    return true;
   }
 
   #states({ list }: Scopes, all: readonly ScopeCounters[], moment: Moment): ScopeStates {
@@ -223,32 +237,30 @@ export class MemoryLimiter implements Limiter {
     for (const reservation of reservations) {
       const { counters } = reservation;
       counters.settle(moment, reservation, amounts);
-      if (counters.running === 0) this.#move(counters, this.#busy, this.#idle);
+      this.#touch(counters);
     }
     this.#options.metrics.limitLeases.add(-1);
   }
 
-  #move(counters: ScopeCounters, from: Map<string, ScopeCounters>, to: Map<string, ScopeCounters>): void {
+  /** The order of those with running requests does not matter. */
+  #touch(counters: ScopeCounters): void {
+    if (counters.running > 0) return;
     const { id } = counters.scope;
-    from.delete(id);
-    to.set(id, counters);
-    this.#trim();
+    this.#known.delete(id);
+    this.#known.set(id, counters);
+  }
+
+  #allCounters({ list }: Scopes): ScopeCounters[] {
+    const all: ScopeCounters[] = [];
+    for (const scope of list) all.push(this.#countersOf(scope));
+    return all;
   }
 
   #countersOf(scope: Scope): ScopeCounters {
-    const { id } = scope;
-    const busy = this.#busy.get(id);
-    if (busy !== undefined) return this.#refreshed(busy);
-    const idle = this.#idle.get(id);
-    if (idle !== undefined) {
-      // Moves it to the end.
-      this.#idle.delete(id);
-      this.#idle.set(id, idle);
-      return this.#refreshed(idle);
-    }
+    const known = this.#known.get(scope.id);
+    if (known !== undefined) return this.#refreshed(known);
     const counters = this.#refreshed(new ScopeCounters(scope, this.#options.windowMs));
-    this.#idle.set(id, counters);
-    this.#trim();
+    this.#known.set(scope.id, counters);
     this.#options.metrics.limitHolders.set(this.size);
     return counters;
   }
@@ -267,16 +279,17 @@ export class MemoryLimiter implements Limiter {
     return counters;
   }
 
-  /** A forgotten scope starts with a new minute window and the totals of the store. */
+  /** Forgets the longest idle, which start with a new minute window and the totals of the store. */
   #trim(): void {
     if (this.size <= this.#options.maxScopes) return;
-    for (const [id] of this.#idle) {
-      // The scope in use stays.
-      if (this.#idle.size === 1) return;
-      this.#idle.delete(id);
-      this.#options.metrics.limitHolders.set(this.size);
-      return;
+    let steps = 0;
+    for (const [id, counters] of this.#known) {
+      if (this.size <= this.#options.maxScopes || steps === MAX_STEPS) break;
+      steps += 1;
+      this.#known.delete(id);
+      if (counters.running > 0) this.#known.set(id, counters);
     }
+    this.#options.metrics.limitHolders.set(this.size);
   }
 }
 

@@ -89,18 +89,18 @@ local function readLease(member)
   local begun, tokens, cost, tags = string.match(member, '^[^:]*:(%d+):(%d+):(%d+):(.*)$')
   begun = number(begun)
   local leaseDay = floor(begun / 1000 / DAY)
+  -- The windows of its scopes, by their tags.
+  local windows, size = {}, 0
+  for tag, start in string.gmatch(tags or '', '([^=,]+)=(%d+)') do
+    windows[tag], size = number(start), size + 1
+  end
   return {
     begun = begun,
     amounts = { 1, number(tokens), number(cost), 1 },
-    tags = tags or '',
+    windows = windows,
+    size = size,
     dates = { leaseDay, leaseDay == day and month or (civil(leaseDay)) },
   }
-end
-
--- The window of a lease in a scope; nil where it is not in it.
-local function windowOf(lease, tag)
-  local start = string.match(',' .. lease.tags, ',' .. tag .. '=(%d+)')
-  return start and number(start)
 end
 
 -- What a lease adds to a total of the present windows.
@@ -115,7 +115,7 @@ local function running(tag)
   for order = 1, #TOTAL_KINDS do sums[order] = 0 end
   for _, member in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
     local lease = readLease(member)
-    if windowOf(lease, tag) then
+    if lease.windows[tag] then
       slots = slots + 1
       for order = 1, #TOTAL_KINDS do sums[order] = sums[order] + amount(lease, order) end
     end
@@ -126,10 +126,9 @@ end
 -- Scopes by their position in KEYS, less one. `hasTotals`: they are counted; `isKnown`: with what was used before; `isNew`: its
 -- expiry has to be set; `isChanged`: it has to be written.
 local scopes = {}
-
-local function tagOf(key)
-  return string.sub(key, #STEM + 1)
-end
+-- What the fields of the present windows are, where all is known.
+local present = {}
+for order = 1, #TOTAL_KINDS do present[order] = current[TOTAL_WINDOWS[order]] * 2 + 1 end
 
 -- @return the fields of a value, and how many bytes it is too short; nil for what is none. MGET says so of other types, too
 local function unpacked(raw)
@@ -140,7 +139,7 @@ end
 
 local function read(index, raw)
   local key = KEYS[index + 1]
-  local scope = { key = key, tail = '' }
+  local scope = { key = key, tag = string.sub(key, #STEM + 1), tail = '', values = 0, hasTotals = true, isKnown = true, isNew = false, isChanged = false }
   local values, rest = unpacked(raw)
   if values then
     if rest < 0 then scope.tail = string.sub(raw, SIZE * 8 + 1) end
@@ -148,7 +147,7 @@ local function read(index, raw)
     values, scope.isNew = {}, true
     for field = 1, SIZE do values[field] = 0 end
     -- Its leases may have outlived it.
-    local _, slots = running(tagOf(key))
+    local _, slots = running(scope.tag)
     values[4], values[7] = slots, now
   end
   scope.values = values
@@ -157,24 +156,33 @@ local function read(index, raw)
     values[1], scope.isNew, scope.isChanged = now, true, true
   end
   if now - values[1] >= windowMs then values[1], values[2], values[3] = 0, 0, 0 end
+  local isCurrent = true
+  for order = 1, #present do
+    if values[HEAD + 2 * order - 1] ~= present[order] then isCurrent = false break end
+  end
+  if isCurrent then return scope end
   local hasTotals, isKnown, isStale = false, true, false
-  for order = 1, #TOTAL_KINDS do
+  for order = 1, #present do
     local stored = values[HEAD + 2 * order - 1]
-    local held, present = floor(stored / 2), current[TOTAL_WINDOWS[order]]
+    local isOdd = stored % 2
+    -- In terms of known totals.
+    local held = stored - isOdd + 1
     if stored > 0 then hasTotals = true end
-    if stored % 2 == 0 then isKnown = false end
-    if held ~= present then isStale = true end
+    if isOdd == 0 then isKnown = false end
+    if held ~= present[order] then isStale = true end
     -- The clock was set back: the totals of the earlier date are gone.
-    if held > present then hasTotals = false break end
+    if held > present[order] then hasTotals = false break end
   end
   if not hasTotals then
     for field = HEAD + 1, SIZE do values[field] = 0 end
   elseif isStale then
-    local sums = running(tagOf(key))
-    for order = 1, #TOTAL_KINDS do
+    local sums = running(scope.tag)
+    for order = 1, #present do
       local field = HEAD + 2 * order
-      local stored, present = values[field - 1], current[TOTAL_WINDOWS[order]]
-      if floor(stored / 2) ~= present then values[field - 1], values[field] = present * 2 + stored % 2, sums[order] end
+      local isOdd = values[field - 1] % 2
+      if values[field - 1] - isOdd + 1 ~= present[order] then
+        values[field - 1], values[field] = present[order] - 1 + isOdd, sums[order]
+      end
     end
   end
   scope.hasTotals, scope.isKnown = hasTotals, hasTotals and isKnown
@@ -205,12 +213,13 @@ local function count(scope, start, amounts, requests)
   values[2], values[3] = values[2] + requests, values[3] + amounts[2]
 end
 
-local function addTotals(scope, amounts, requests)
+-- @param amounts of each kind, the requests first
+local function addTotals(scope, amounts)
   if not scope.hasTotals then return end
   local values = scope.values
-  for order = 1, #TOTAL_KINDS do
-    local field, kind = HEAD + 2 * order, TOTAL_KINDS[order]
-    values[field] = max(0, values[field] + (kind == 1 and requests or amounts[kind]))
+  for order = 1, #present do
+    local field = HEAD + 2 * order
+    values[field] = values[field] + amounts[TOTAL_KINDS[order]]
   end
 end
 
@@ -227,18 +236,19 @@ end
 
 -- Undoes all but the request of a lease, in its scopes but those of this call with `isKept`.
 local function undo(lease, isKept)
-  for tag, start in string.gmatch(lease.tags, '([^=,]+)=(%d+)') do
-    local key, found = STEM .. tag, nil
+  for tag, start in pairs(lease.windows) do
+    local found
     for index = 1, #scopes do
-      if scopes[index].key == key then found = scopes[index] end
+      if scopes[index].tag == tag then found = scopes[index] end
     end
     if found and not isKept then
-      subtract(found.values, lease, number(start))
+      subtract(found.values, lease, start)
       found.values[4], found.isChanged = max(0, found.values[4] - 1), true
     elseif not found then
+      local key = STEM .. tag
       local values = unpacked(redis.call('MGET', key)[1])
       if values then
-        subtract(values, lease, number(start))
+        subtract(values, lease, start)
         values[4] = max(0, values[4] - 1)
         redis.call('SETRANGE', key, 0, struct.pack(FORMAT, unpack(values, 1, SIZE)))
       end
@@ -263,7 +273,7 @@ local function addLease(id, tokens, cost, begun, start)
   local tags = {}
   for index = 1, #scopes do
     local opened = scopes[index].values[1]
-    tags[index] = tagOf(scopes[index].key) .. '=' .. text(opened > 0 and opened or start)
+    tags[index] = scopes[index].tag .. '=' .. text(opened > 0 and opened or start)
   end
   local member = id .. ':' .. text(begun) .. ':' .. text(tokens) .. ':' .. text(cost) .. ':' .. table.concat(tags, ',')
   redis.call('ZADD', LEASES, now + leaseMs, member)
@@ -278,21 +288,22 @@ end
 
 if operation == 'settle' then
   local member, requests, mode = find(ARGV[4]), tonumber(ARGV[7]), ARGV[8]
-  local amounts = { 1, tonumber(ARGV[5]), tonumber(ARGV[6]), 1 }
+  local amounts = { 0, tonumber(ARGV[5]), tonumber(ARGV[6]), 1 }
   local isHeld = member ~= '' and redis.call('ZREM', LEASES, member) == 1
   if not isHeld and mode == 'none' then return 0 end
   if not isHeld and mode == 'use' then
     local age = tonumber(ARGV[9])
+    amounts[1] = requests
     for _, scope in ipairs(scopes) do
       if age < windowMs then count(scope, now - age, { 1, tonumber(ARGV[11]) }, tonumber(ARGV[10])) end
-      addTotals(scope, amounts, requests)
+      addTotals(scope, amounts)
       if age < windowMs or scope.hasTotals then write(scope) end
     end
     return 1
   end
   local lease = readLease(member)
   for index, scope in ipairs(scopes) do
-    local values, window = scope.values, windowOf(lease, tagOf(scope.key))
+    local values, window = scope.values, lease.windows[scope.tag]
     local isIn = isHeld and window ~= nil
     if isIn then
       subtract(values, lease, window)
@@ -303,7 +314,7 @@ if operation == 'settle' then
       if isIn and requests < 0 then values[2] = max(0, values[2] + requests) end
     end
     if scope.hasTotals then
-      addTotals(scope, amounts, 0)
+      addTotals(scope, amounts)
       if isIn and requests < 0 then
         for order = 1, #TOTAL_KINDS do
           local field = HEAD + 2 * order
@@ -316,7 +327,7 @@ if operation == 'settle' then
     end
     if raws[index] then write(scope) end
   end
-  if isHeld then undo(lease, true) end
+  if isHeld and lease.size > #scopes then undo(lease, true) end
   return 1
 end
 
@@ -364,7 +375,7 @@ end
 for start = 8, #ARGV, 2 + #TOTAL_KINDS do
   local scope, known = scopes[tonumber(ARGV[start])], ARGV[start + 1] == '1'
   if not scope.hasTotals or (not scope.isKnown and known) then
-    local values, reserved = scope.values, running(tagOf(scope.key))
+    local values, reserved = scope.values, running(scope.tag)
     if not scope.hasTotals then values[5] = micros end
     for order = 1, #TOTAL_KINDS do
       local field, before = HEAD + 2 * order, tonumber(ARGV[start + 1 + order])
@@ -382,7 +393,7 @@ local isHeld = old and redis.call('ZSCORE', LEASES, id) or false
 local oldWindows = {}
 for index = 1, old and #scopes or 0 do
   -- One that is known by its id alone, and is gone, was in all of them.
-  oldWindows[index] = old.tags == '' and 0 or windowOf(old, tagOf(scopes[index].key)) or false
+  oldWindows[index] = old.size == 0 and 0 or old.windows[scopes[index].tag] or false
 end
 
 local isAdmitted, missing, limits, at = operation ~= 'peek', 0, { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }, 1
@@ -411,7 +422,7 @@ for index = 1, #scopes do
     elseif not (old and oldWindows[index]) and values[field] + 1 > maximum then
       -- Leases that were lost with the sorted set are not counted for longer.
       if kind == 4 and (now - values[7] >= leaseMs or values[7] > now) then
-        local _, slots = running(tagOf(scope.key))
+        local _, slots = running(scope.tag)
         values[4], values[7], scope.isChanged = slots, now, true
       end
       if values[field] + 1 > maximum then isAdmitted = false end
@@ -435,7 +446,8 @@ if isAdmitted then
     -- Where a lease that is to be changed has expired, its request runs all the same, and takes a slot again.
     if not held then values[4] = values[4] + 1 end
     count(scope, now, amounts, wasIn and 0 or 1)
-    addTotals(scope, amounts, (not wasIn or not isHeld and isOlder(scope, old)) and 1 or 0)
+    amounts[1] = (not wasIn or not isHeld and isOlder(scope, old)) and 1 or 0
+    addTotals(scope, amounts)
   end
   if isHeld then
     redis.call('ZREM', LEASES, id)

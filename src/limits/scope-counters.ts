@@ -4,7 +4,7 @@ import { eachTotal, LIMITS, type Limit, TOTAL_LIMITS, type TotalLimit } from '..
 import type { HolderTotals } from '../store/usage-record.ts';
 import type { Moment, UtcDate } from './calendar.ts';
 import type { LastKnownCounters } from './last-known.ts';
-import type { Amounts } from './limiter.ts';
+import { type Amounts, NO_AMOUNTS } from './limiter.ts';
 import type { Scope } from './scope.ts';
 import type { LimitUsage } from './verdict.ts';
 
@@ -23,12 +23,21 @@ export interface Reservation {
 /** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
 
-type CountedLimit = Exclude<Limit, { readonly window: 'concurrent' }>;
-
-/** What is counted as a number; running requests are the reservations. */
-const COUNTED = LIMITS.filter((limit): limit is CountedLimit => limit.window !== 'concurrent');
-/** What a settlement replaces. */
-const REPLACED = COUNTED.filter(({ counts }) => counts !== 'requests');
+/** Indexes in the table: loops over rows are several times slower, and they run for every request. */
+const indexesOf = (isPicked: (limit: Limit) => boolean): readonly number[] =>
+  LIMITS.filter(isPicked).map(({ index }) => index);
+const byKind = (isIn: (limit: Limit) => boolean) => ({
+  requests: indexesOf((limit) => isIn(limit) && limit.counts === 'requests'),
+  tokens: indexesOf((limit) => isIn(limit) && limit.counts === 'tokens'),
+  cost: indexesOf((limit) => isIn(limit) && limit.counts === 'cost'),
+});
+const MINUTE = byKind(({ window }) => window === 'minute');
+const DAY = byKind(({ window }) => window === 'day');
+const MONTH = byKind(({ window }) => window === 'month');
+const ALL_MINUTE = indexesOf(({ window }) => window === 'minute');
+const ALL_TOTALS = TOTAL_LIMITS.map(({ index }) => index);
+const RUNNING = LIMITS.findIndex(({ counts }) => counts === 'running');
+type Indexes = ReturnType<typeof byKind>;
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 
 export class ScopeCounters {
@@ -41,7 +50,7 @@ export class ScopeCounters {
   base: LastKnownCounters | undefined;
   /** Of running requests. The counters include what they hold. */
   readonly #reservations = new Set<Reservation>();
-  /** In the order of the table. */
+  /** In the order of the table; 0 where the window has ended, or nothing is known. */
   readonly #counts: number[] = LIMITS.map(() => 0);
   #windowStart = Number.NEGATIVE_INFINITY;
   #knowledge: Knowledge = 'nothing';
@@ -68,7 +77,7 @@ export class ScopeCounters {
     if (held === date) return true;
     // The clock was set back: the totals of the earlier date are gone.
     if (date.day < held.day || date.month < held.month) {
-      this.#knowledge = 'nothing';
+      this.forgetTotals();
       return false;
     }
     for (const limit of TOTAL_LIMITS) {
@@ -80,6 +89,7 @@ export class ScopeCounters {
 
   forgetTotals(): void {
     this.#knowledge = 'nothing';
+    this.#clear(ALL_TOTALS);
   }
 
   /**
@@ -88,10 +98,10 @@ export class ScopeCounters {
    * @param hasTotals Redis counts the totals, too
    */
   restart(windowEndsAt: number, hasTotals: boolean, { now, date }: Moment): void {
-    this.#knowledge = 'nothing';
+    this.forgetTotals();
     this.#openWindow(windowEndsAt > now ? windowEndsAt - this.#windowMs : Number.NEGATIVE_INFINITY);
     for (const reservation of this.#reservations) {
-      this.#count(1, reservation.amounts, false);
+      this.#count(MINUTE, 1, reservation.amounts);
       reservation.windowStart = this.#windowStart;
     }
     if (hasTotals) this.setTotals(NO_TOTALS, date);
@@ -113,28 +123,30 @@ export class ScopeCounters {
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
   }
 
-  usage({ now, wallMs, date }: Moment): LimitUsage {
-    const windowLeftMs = Math.max(0, this.#windowStart + this.#windowMs - now);
-    const knowsTotals = this.knowsTotals(date);
-    const counts = this.#counts.slice();
-    for (const { index, window } of LIMITS) {
-      if (window === 'concurrent') counts[index] = this.running;
-      else if (window === 'minute' ? windowLeftMs === 0 : !knowsTotals) counts[index] = 0;
-    }
-    return { wallMs, date, windowLeftMs, counts };
+  /** The counts at this moment, in the order of the table. They change with the next call. */
+  counts({ now, date }: Moment): readonly number[] {
+    if (!this.#isOpen(now) && this.#windowStart !== Number.NEGATIVE_INFINITY)
+      this.#openWindow(Number.NEGATIVE_INFINITY);
+    this.knowsTotals(date);
+    return this.#counts;
+  }
+
+  /** It changes with the next call. */
+  usage(moment: Moment): LimitUsage {
+    const counts = this.counts(moment);
+    const { now, wallMs, date } = moment;
+    return { wallMs, date, windowLeftMs: Math.max(0, this.#windowStart + this.#windowMs - now), counts };
   }
 
   /** The usage without the amounts that one of its requests has reserved. */
   without(usage: LimitUsage, { windowStart, amountsDate, amounts }: Reservation): LimitUsage {
     const counts = usage.counts.slice();
-    for (const limit of REPLACED) {
-      const { index, window } = limit;
-      const isHeld =
-        window === 'minute'
-          ? usage.windowLeftMs > 0 && windowStart === this.#windowStart
-          : this.#knowledge !== 'nothing' && amountsDate[window] === usage.date[window];
-      if (isHeld) counts[index] = (counts[index] ?? 0) - amountOf(limit, 0, amounts);
-    }
+    const { date } = usage;
+    const isKnown = this.#knowledge !== 'nothing';
+    if (usage.windowLeftMs > 0 && windowStart === this.#windowStart)
+      replace(counts, MINUTE, amounts, NO_AMOUNTS);
+    if (isKnown && amountsDate.day === date.day) replace(counts, DAY, amounts, NO_AMOUNTS);
+    if (isKnown && amountsDate.month === date.month) replace(counts, MONTH, amounts, NO_AMOUNTS);
     return { ...usage, counts };
   }
 
@@ -149,13 +161,14 @@ export class ScopeCounters {
       requestDate: date,
     };
     this.#reservations.add(reservation);
+    this.#counts[RUNNING] = this.#reservations.size;
     return reservation;
   }
 
   /** Replaces the reserved amounts of a running request. */
   change(moment: Moment, reservation: Reservation, amounts: Amounts): void {
     if (!this.#reservations.has(reservation)) return;
-    this.#replace(moment, reservation, undefined);
+    this.#replace(moment, reservation, NO_AMOUNTS);
     this.add(moment, amounts);
     reservation.amounts = amounts;
     reservation.windowStart = this.#windowStart;
@@ -172,32 +185,30 @@ export class ScopeCounters {
     if (!this.#reservations.has(reservation)) return;
     this.#replace(moment, reservation, amounts);
     this.#reservations.delete(reservation);
+    this.#counts[RUNNING] = this.#reservations.size;
   }
 
   #add({ now, date }: Moment, requests: number, amounts: Amounts): void {
     if (!this.#isOpen(now)) this.#openWindow(now);
-    this.#count(requests, amounts, this.knowsTotals(date));
+    this.#count(MINUTE, requests, amounts);
+    if (!this.knowsTotals(date)) return;
+    this.#count(DAY, requests, amounts);
+    this.#count(MONTH, requests, amounts);
   }
 
-  #count(requests: number, amounts: Amounts, hasTotals: boolean): void {
-    for (const limit of COUNTED) {
-      if (limit.window === 'minute' || hasTotals)
-        this.#counts[limit.index] = this.#at(limit.index) + amountOf(limit, requests, amounts);
-    }
+  #count(indexes: Indexes, requests: number, { tokens, cost }: Amounts): void {
+    add(this.#counts, indexes.requests, requests);
+    add(this.#counts, indexes.tokens, tokens);
+    add(this.#counts, indexes.cost, cost);
   }
 
-  /** @param amounts in place of what is reserved; undefined: none */
-  #replace({ now, date }: Moment, reservation: Reservation, amounts: Amounts | undefined): void {
-    const isInWindow = this.#isOpen(now) && reservation.windowStart === this.#windowStart;
-    const hasTotals = this.knowsTotals(date);
-    for (const limit of REPLACED) {
-      const { index, window } = limit;
-      if (!(window === 'minute' ? isInWindow : hasTotals)) continue;
-      const isReserved = window === 'minute' || reservation.amountsDate[window] === date[window];
-      const reserved = isReserved ? amountOf(limit, 0, reservation.amounts) : 0;
-      const real = amounts === undefined ? 0 : amountOf(limit, 0, amounts);
-      this.#counts[index] = Math.max(0, this.#at(index) - reserved + real);
-    }
+  /** @param real in place of what is reserved */
+  #replace({ now, date }: Moment, { windowStart, amountsDate, amounts }: Reservation, real: Amounts): void {
+    const counts = this.#counts;
+    if (this.#isOpen(now) && windowStart === this.#windowStart) replace(counts, MINUTE, amounts, real);
+    if (!this.knowsTotals(date)) return;
+    replace(counts, DAY, amountsDate.day === date.day ? amounts : NO_AMOUNTS, real);
+    replace(counts, MONTH, amountsDate.month === date.month ? amounts : NO_AMOUNTS, real);
   }
 
   /** What running requests hold of the total of a date. */
@@ -205,7 +216,7 @@ export class ScopeCounters {
     let sum = 0;
     for (const { amounts, amountsDate, requestDate } of this.#reservations) {
       const heldIn = limit.counts === 'requests' ? requestDate : amountsDate;
-      if (heldIn[limit.window] === date[limit.window]) sum += amountOf(limit, 1, amounts);
+      if (heldIn[limit.window] === date[limit.window]) sum += amountOf(limit, amounts);
     }
     return sum;
   }
@@ -216,7 +227,11 @@ export class ScopeCounters {
 
   #openWindow(start: number): void {
     this.#windowStart = start;
-    for (const { index, window } of LIMITS) if (window === 'minute') this.#counts[index] = 0;
+    this.#clear(ALL_MINUTE);
+  }
+
+  #clear(indexes: readonly number[]): void {
+    for (const index of indexes) this.#counts[index] = 0;
   }
 
   #isOpen(now: number): boolean {
@@ -224,8 +239,18 @@ export class ScopeCounters {
   }
 }
 
-/** What a limit counts of a request. */
-function amountOf({ counts }: Limit, requests: number, { tokens, cost }: Amounts): number {
+function add(counts: number[], indexes: readonly number[], amount: number): void {
+  for (const index of indexes) counts[index] = (counts[index] ?? 0) + amount;
+}
+
+function replace(counts: number[], { tokens, cost }: Indexes, reserved: Amounts, real: Amounts): void {
+  for (const index of tokens)
+    counts[index] = Math.max(0, (counts[index] ?? 0) - reserved.tokens + real.tokens);
+  for (const index of cost) counts[index] = Math.max(0, (counts[index] ?? 0) - reserved.cost + real.cost);
+}
+
+/** What a running request holds of a total. */
+function amountOf({ counts }: TotalLimit, { tokens, cost }: Amounts): number {
   if (counts === 'tokens') return tokens;
-  return counts === 'cost' ? cost : requests;
+  return counts === 'cost' ? cost : 1;
 }
