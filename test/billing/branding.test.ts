@@ -80,6 +80,16 @@ describe('the configuration', () => {
       { name: 'Gate', contact: 'https://example.com/ask?for=key' },
     ],
     ['{ name: "Ünï & <b> 😀" }', { name: 'Ünï & <b> 😀' }],
+    [
+      '{ terms: "https://example.com/t", privacy: "http://example.com/p", imprint: "https://example.com/i?a=1#b" }',
+      {
+        name: 'Tollgate',
+        terms: 'https://example.com/t',
+        privacy: 'http://example.com/p',
+        imprint: 'https://example.com/i?a=1#b',
+      },
+    ],
+    ['{ tax: "Prices include VAT <20 %>." }', { name: 'Tollgate', tax: 'Prices include VAT <20 %>.' }],
     ['{ color: "#1A7f5a" }', { name: 'Tollgate', color: '#1A7f5a' }],
   ])('accepts %s', (text, expected) => expect(branding(text)).toEqual(expected));
 
@@ -96,6 +106,12 @@ describe('the configuration', () => {
     '{ name: "  " }',
     `{ name: ${'n'.repeat(61)} }`,
     '{ name: "a\\u202eb" }',
+    '{ terms: "javascript:alert(1)" }',
+    '{ privacy: mail@example.com }',
+    '{ imprint: "//example.com/x" }',
+    '{ imprint: "https://u:p@example.com/" }',
+    '{ tax: " " }',
+    `{ tax: ${'x'.repeat(201)} }`,
     '{ color: "#fff" }',
     '{ color: "red;}" }',
   ])('rejects %s', (text) => {
@@ -153,4 +169,40 @@ describe('a name', () => {
       expect(response.text()).not.toContain('<script>');
     }
   });
+});
+
+test('terms, privacy and imprint are on every page, and the line about tax beside prices', async () => {
+  const branding = {
+    terms: 'https://example.com/terms?a=1&b=2',
+    privacy: 'https://example.com/privacy',
+    imprint: 'https://example.com/imprint',
+    tax: `Prices <b>do not</b> include "VAT" & duties.`,
+  };
+  await using gateway = await startGateway({
+    config: {
+      branding,
+      tiers: { Free: {}, Pro: { price: { amount: 900, currency: 'eur', interval: 'month' } } },
+      billing: { provider: 'test' },
+    },
+  });
+  for (const target of [
+    '/pricing',
+    '/account',
+    '/checkout/cancelled',
+    '/checkout/complete?session_id=none',
+  ]) {
+    const { elements, faults } = readPage((await get(gateway.url, target)).text());
+    // The parser knows links of pages at the root only.
+    expect(faults.filter((fault) => !fault.includes('elsewhere: ../'))).toEqual([]);
+    const links = elements.filter(({ attributes }) =>
+      attributes.get('href')?.startsWith('https://example.com'),
+    );
+    expect(links.map(({ text, attributes }) => [text, attributes.get('href')])).toEqual([
+      ['Terms', branding.terms],
+      ['Privacy', branding.privacy],
+      ['Imprint', branding.imprint],
+    ]);
+    const hasPrices = target === '/pricing' || target === '/account';
+    expect([target, elements.some(({ text }) => text === branding.tax)]).toEqual([target, hasPrices]);
+  }
 });

@@ -18,7 +18,7 @@ const RAW = new Set(['style', 'script', 'title']);
 const KNOWN = new Set(
   (
     'html head meta title link style script body header nav main footer section h1 h2 h3 h4 p a ul li dl dt dd pre code strong ' +
-    'small span form label input button div details summary dialog noscript'
+    'small span form label input button div details summary dialog noscript select option'
   ).split(' '),
 );
 /** Pages are found beside each other, wherever they are published. */

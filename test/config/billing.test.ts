@@ -61,6 +61,11 @@ describe('billing', () => {
     });
   });
 
+  it('by invoice needs a contact and prices, and no price of Stripe', () => {
+    const text = `billing: { provider: invoice }\nbranding: { contact: a@example.com }\ntiers: { Free: {}, Pro: { ${PRICE} } }`;
+    expect(extended(text).dynamic.billing?.provider).toBe('invoice');
+  });
+
   it('with the test provider needs nothing else', () => {
     const text = `billing: { provider: test, on_lapse: suspend }\ntiers: { Pro: { ${PRICE} } }`;
     expect(extended(text).dynamic.billing?.provider).toBe('test');
@@ -146,6 +151,16 @@ describe('billing', () => {
       'the test provider on an address from the environment',
       `listen: { host: "\${HOST:-127.0.0.1}" }\npublic_url: http://localhost\nbilling: { provider: test }`,
       [OPEN_LISTENER],
+    ],
+    [
+      'invoices that nobody can be asked for',
+      'billing: { provider: invoice }',
+      ['billing.provider: `invoice` needs `branding.contact`: buyers ask for the invoice there'],
+    ],
+    [
+      'a secret of Stripe beside invoices',
+      'billing: { provider: invoice, webhook_secret: w }\nbranding: { contact: a@example.com }',
+      ['billing.webhook_secret: has no effect with `provider: invoice`; remove it'],
     ],
     [
       'secrets of Stripe beside the test provider',

@@ -1,5 +1,6 @@
 // The account page in a real browser: what it draws of a report, how it replaces a key, what it says when something is
 // wrong, and that the key is nowhere but in the tab.
+import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rotate, statusOf, textField } from '../e2e/holder.ts';
 import type { Browser, Page } from '../helpers/browser.ts';
@@ -262,6 +263,90 @@ test('by keyboard alone: the key, the report, the new key', async () => {
   await page.keyboard.press('Enter');
   await focused('whose');
   expect(await statusOf(gateway.url, old)).toBe(401);
+});
+
+test('the period is chosen, and the report is of it', async () => {
+  await using visit = await Visit.begin(browser, gateway.url);
+  const { page } = visit;
+  const asked: (string | null)[] = [];
+  await page.route('**/admin/usage*', async (route) => {
+    asked.push(new URL(route.request().url()).searchParams.get('days'));
+    if (asked.length === 3) await route.fulfill({ status: 503, json: {} });
+    else await route.fulfill({ json: sampleReport('', MODELS) });
+  });
+  await visit.enter(await gateway.issueKey('Lite'));
+  await page.getByLabel('Period').selectOption('Last 7 days');
+  await until(() => asked.length === 2 || undefined, 'the second report');
+  await page.getByLabel('Period').selectOption('Last 90 days');
+  await page.locator('#problem .notice').waitFor();
+  // What is shown is still of the period before.
+  expect(await page.getByLabel('Period').inputValue()).toBe('7');
+  expect(asked).toEqual(['30', '7', '90']);
+});
+
+test('costs have a chart with their currency, also small ones, and none where nothing has a price', async () => {
+  await using visit = await Visit.begin(browser, gateway.url);
+  const { page } = visit;
+  let report: Report = { ...sampleReport('', ['gpt-4o']), currency: 'EUR' };
+  await visit.report(() => report);
+  await visit.enter(await gateway.issueKey('Lite'));
+  expect(await texts(page, '#cost-title')).toEqual(['Cost (EUR) a day']);
+  expect((await texts(page, '#cost-chart title')).at(-1)).toMatch(/^Sep 30: [\d.]+ EUR$/);
+  const days = report.days.slice(-2).map((line) => ({ ...line, cost: 0.0013 }));
+  report = { ...report, days };
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await until(
+    async () => (await texts(page, '#cost-chart .scale span'))[0] === '0.0016' || undefined,
+    'the small scale',
+  );
+  expect(await texts(page, '#cost-chart .scale span')).toEqual(['0.0016', '0.0008', '0']);
+  report = sampleReport('', ['gpt-4o'], false);
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await page.locator('#cost').waitFor({ state: 'hidden' });
+  expect(visit.faults).toEqual([]);
+});
+
+test('the days are downloaded as CSV that a spreadsheet takes for texts and numbers', async () => {
+  await using visit = await Visit.begin(browser, gateway.url);
+  const { page } = visit;
+  const names = ['=cmd|x', 'a,"b"'];
+  await visit.report((prefix) => {
+    const report = sampleReport(prefix, names);
+    return { ...report, currency: 'EUR', days: report.days.slice(-2) };
+  });
+  const key = await gateway.issueKey('Lite');
+  await visit.enter(key);
+  const [saved] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('button', { name: 'Download as CSV' }).click(),
+  ]);
+  expect(saved.suggestedFilename()).toBe(`usage-${key.slice(0, 8)}-2026-09-01-2026-09-30.csv`);
+  const [first, second] = sampleReport('', names).days.slice(-2);
+  if (first === undefined || second === undefined) throw new Error('no lines');
+  const cells = ({ day: _day, model: _model, cost, ...counts }: Line): string =>
+    [...Object.values(counts), cost, 'EUR'].join(',');
+  expect(await text(await saved.createReadStream())).toBe(
+    [
+      'day,model,requests,failed,prompt_tokens,cached_tokens,completion_tokens,reasoning_tokens,cost,currency',
+      `2026-09-30,'=cmd|x,${cells(first)}`,
+      `2026-09-30,"a,""b""",${cells(second)}`,
+      '',
+    ].join('\r\n'),
+  );
+  expect(visit.faults).toEqual([]);
+});
+
+test('a key in its last week says when it expires', async () => {
+  await using visit = await Visit.begin(browser, gateway.url);
+  const { page } = visit;
+  const key = await gateway.issueKey('Lite');
+  let headers: Record<string, string> = { 'x-tollgate-key-expires': '2026-10-03T12:00:00.000Z' };
+  await page.route('**/admin/usage*', (route) => route.fulfill({ headers, json: sampleReport('', []) }));
+  await visit.enter(key);
+  expect(await page.locator('#expiry').textContent()).toContain('This key expires on October 3, 2026.');
+  headers = {};
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await page.locator('#expiry').waitFor({ state: 'hidden' });
 });
 
 test('the key is in the memory of the tab and nowhere else', async () => {

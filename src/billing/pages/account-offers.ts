@@ -37,11 +37,16 @@ export function subscriptionPanel({ branding, billing }: DynamicConfig): Html {
 `;
 }
 
+/** `write to the contact`, within a sentence. */
+export function asking(branding: DynamicConfig['branding']): Html {
+  const contact = contactLink(branding, 'My key');
+  return contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
+}
+
 /** One notice for each billing status that needs the holder's attention. */
 export function billingNotices(config: DynamicConfig): Html {
   const { branding, billing } = config;
-  const contact = contactLink(branding, 'My key');
-  const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
+  const ask = asking(branding);
   const again =
     billing === undefined || !TIERS.some((tier) => tier !== 'Free' && isOrderable(tier, config))
       ? html`To get it back, ${ask}.`

@@ -4,7 +4,7 @@ import { eachLimit } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { baseUrl } from '../base-url.ts';
-import { billingNotices, subscriptionPanel, tierOffers, upgradeCommand } from './account-offers.ts';
+import { asking, billingNotices, subscriptionPanel, tierOffers, upgradeCommand } from './account-offers.ts';
 import { quoted } from './key-page.ts';
 import { answerPage, copyButton, type Html, html, NOTHING } from './page-frame.ts';
 import { ACCOUNT, COPY } from './page-scripts.ts';
@@ -28,7 +28,7 @@ export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
     calls: true,
     // The field has no name, so that no form submits it, even without the script.
     body: html`<h1>Your key</h1>
-<p class="lead">Your usage in the last 30 days, the state of your limits, and what you can change.</p>
+<p class="lead">Your usage, the state of your limits, and what you can change.</p>
 <noscript><p class="notice">This page needs JavaScript. Without it, use these commands.</p>
 ${command('Usage of the key', `${bearer} ${quoted(`${root}/admin/usage?days=30`)}`)}
 ${command('Replace the key', `${bearer} -X POST ${quoted(`${root}/admin/keys/rotate`)}`)}
@@ -50,17 +50,20 @@ ${upgrade === undefined ? NOTHING : command('Order another tier: the answer has 
 </section>
 <section id="report" aria-labelledby="whose" data-locale="${locale}" data-date-locale="${dateLocale(locale)}" data-ambiguous="${AMBIGUOUS.source}" hidden>
 <div class="title-row"><h2 id="whose" tabindex="-1">Key <code id="prefix" translate="no"></code> <span class="badge" id="tier"></span> <span class="badge bad" id="suspended" hidden>Suspended</span></h2>
-<div class="row">${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
+<div class="row"><label class="unseen" for="period">Period</label><select id="period" class="small"><option value="7">Last 7 days</option><option value="30" selected>Last 30 days</option><option value="90">Last 90 days</option></select>${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
 <p class="soft" id="renewal"></p>
+<p class="notice" id="expiry" hidden><strong>This key expires on <span id="expires"></span>.</strong> From then on requests with it are rejected, and a replacement expires with it. To go on, ${asking(config.branding)}.</p>
 ${billingNotices(config)}<dl class="totals card" id="totals"></dl>
 <section class="card panel panel-alone" aria-labelledby="limits-title"><h3 id="limits-title">Limits</h3><ul class="gauges" id="limits" data-names="${LIMIT_NAMES}"></ul></section>
 <div class="panels" id="charts">
 <section class="card panel" aria-labelledby="requests-title"><h3 id="requests-title">Requests a day</h3><div id="requests-chart"></div></section>
 <section class="card panel" aria-labelledby="tokens-title"><h3 id="tokens-title">Tokens a day</h3><div id="tokens-chart"></div></section>
+<section class="card panel" aria-labelledby="cost-title" id="cost"><h3 id="cost-title">Cost a day</h3><div id="cost-chart"></div></section>
 </div>
 <section class="card panel panel-alone" aria-labelledby="table-title"><h3 id="table-title">Day by day</h3>
 <p class="soft" id="table-note"></p>
-<details id="table-fold"><summary>Show the table</summary><div class="scroll" role="group" aria-labelledby="table-title" tabindex="0" id="table"></div></details></section>
+<details id="table-fold"><summary>Show the table</summary><div class="scroll" role="group" aria-labelledby="table-title" tabindex="0" id="table"></div></details>
+<button type="button" class="quiet small" id="csv">Download as CSV</button></section>
 ${subscriptionPanel(config)}${offers}
 <section class="card panel panel-alone" aria-labelledby="rotate-title"><h3 id="rotate-title">Replace this key</h3>
 <p>You get a new key, and this one stops working at once. Limits and usage continue, because they belong to you and not to the key. Replace the key when others may have seen it.</p>

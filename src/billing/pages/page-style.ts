@@ -82,6 +82,7 @@ button:hover, button:active, .button:hover { background: var(--press); }
 .quiet { background: var(--card); color: var(--ink); border-color: var(--edge); }
 .quiet:hover, .quiet:active { background: var(--well); color: var(--ink); }
 .small { width: auto; min-height: 2.25rem; padding: .3rem .85rem; font-size: .92rem; line-height: 1.5; flex: none; }
+select { min-height: 2.25rem; padding: .3rem .6rem; border: 1px solid var(--edge); border-radius: .55rem; background: var(--card); color: var(--ink); font: inherit; font-size: .92rem; }
 .danger { background: var(--bad); color: var(--card); }
 .danger:hover, .danger:active { background: var(--bad); text-decoration: underline; }
 button[aria-disabled="true"] { opacity: .6; cursor: progress; }
@@ -140,6 +141,7 @@ noscript pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .offer ul { margin: 0; padding: 0; list-style: none; font-size: .95rem; }
 .offers + .soft { margin: 1rem 0 0; }
 .panels { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); margin-top: 1.25rem; }
+.panels > :nth-child(odd):last-child { grid-column: 1 / -1; }
 .panel { margin: 0; padding: 1.3rem 1.5rem 1.4rem; }
 .panel > h3 { margin-bottom: .8rem; }
 .panel + .panel-alone, .panel-alone { margin-top: 1.25rem; }
@@ -173,6 +175,7 @@ thead th { white-space: normal; vertical-align: bottom; position: sticky; top: 0
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
 td:nth-child(2) { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 .panel > .small { margin-top: .25rem; }
+.panel > details + .small { margin-top: .9rem; }
 dialog { width: min(30rem, calc(100vw - 2rem)); padding: 1.6rem; border: 1px solid var(--line); border-radius: .9rem; background: var(--card); color: var(--ink); }
 dialog::backdrop { background: rgb(10 15 20 / .55); }
 dialog h2 { margin: 0 0 .6rem; font-size: 1.2rem; }
@@ -191,6 +194,6 @@ dialog .row { margin-top: 1.4rem; }
   .tier { display: block; }
   .card:has(details[open] table) { break-inside: auto; }
   .scroll { max-height: none; overflow: visible; }
-  nav, button, .button, summary, #subscription, #offers, [aria-labelledby="rotate-title"] { display: none !important; }
+  nav, button, .button, select, summary, #subscription, #offers, [aria-labelledby="rotate-title"] { display: none !important; }
 }
 `;

@@ -1,5 +1,5 @@
 // Prices as pages show them: by the conventions of the reader's language, with the currency's code where its symbol is ambiguous.
-import type { Exchange } from '../../http/exchange/exchange.ts';
+import type { IncomingMessage } from 'node:http';
 
 export interface Price {
   /** In the smallest unit of the currency. */
@@ -15,7 +15,7 @@ export const AMBIGUOUS = /^(?:[$¥￥£]|kr\.?|Rs\.?|R|K|L|D)$/;
 const MAX_LANGUAGES = 10;
 
 /** The best language of a request's `accept-language` (RFC 9110, 12.5.4) as a locale; English without one. */
-export function localeOf({ request }: Pick<Exchange, 'request'>): string {
+export function localeOf({ request }: { readonly request: Pick<IncomingMessage, 'headers'> }): string {
   const ranges = (request.headers['accept-language'] ?? '').split(',', MAX_LANGUAGES).flatMap((range) => {
     const [, language = '', weight = '1'] =
       /^\s*([a-z]{2,3}(?:-[a-z0-9]{2,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?))?\s*$/i.exec(range) ?? [];

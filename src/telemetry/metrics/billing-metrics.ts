@@ -27,7 +27,7 @@ export function billingMetrics(catalogue: MetricCatalogue) {
     providerSeconds: catalogue.histogram('tollgate_billing_provider_seconds', {
       meaning: 'Duration of calls to the payment provider.',
       labels: {
-        call: '`open`, `read`, `end`',
+        call: '`open`, `read`, `end`, `portal`, `cancel`, `refund`',
         outcome: '`ok`, `missing`, `refused`, `limited`, `failed`',
       },
       buckets: DURATION_BUCKETS,

@@ -8,8 +8,10 @@ let isBusy = false;
 let isUnsaved = false;
 /** Raised when the key is forgotten, so that a late answer is not shown. */
 let visit = 0;
+/** The report that is shown. @type {UsageReport | undefined} */
+let shown;
 
-const USAGE = 'admin/usage?days=30';
+const USAGE = 'admin/usage?days=';
 const ROTATE = 'admin/keys/rotate';
 const ORDER = 'checkout';
 const PORTAL = 'checkout/portal';
@@ -19,6 +21,7 @@ const IN_DOUBT =
   'The key may have been replaced nevertheless. Refresh: if this key is rejected, ask support for a new one.';
 
 const field = at('key-field', HTMLInputElement);
+const period = at('period', HTMLSelectElement);
 const dialog = at('confirm', HTMLDialogElement);
 const form = at('enter', HTMLFormElement);
 
@@ -44,6 +47,12 @@ form.addEventListener('submit', async (event) => {
   } else field.focus();
 });
 at('refresh').addEventListener('click', () => show(key));
+let days = period.value;
+period.addEventListener('change', async () => {
+  if (await show(key)) days = period.value;
+  else period.value = days;
+});
+at('csv').addEventListener('click', download);
 at('leave').addEventListener('click', () => {
   // A new key in a pending answer would be lost.
   if (!isBusy) leave();
@@ -74,8 +83,9 @@ async function show(candidate) {
     await call('POST', REFRESH, candidate);
     complain('');
     isReturning = false;
+    at('returned').hidden = true;
   }
-  const answer = await call('GET', USAGE, candidate);
+  const answer = await call('GET', USAGE + period.value, candidate);
   if (answer === undefined || begun !== visit) return false;
   /** @type {UsageReport} */
   const report = answer;
@@ -84,6 +94,7 @@ async function show(candidate) {
     return false;
   }
   key = candidate;
+  shown = report;
   draw(report);
   showStanding(report);
   at('said').textContent = `Usage of the key ${report.prefix} is shown.`;
@@ -141,13 +152,48 @@ function leave() {
   visit += 1;
   field.value = '';
   forgetFresh();
-  for (const id of ['totals', 'limits', 'requests-chart', 'tokens-chart', 'table']) at(id).replaceChildren();
+  shown = undefined;
+  for (const id of ['totals', 'limits', 'requests-chart', 'tokens-chart', 'cost-chart', 'table'])
+    at(id).replaceChildren();
   complain('');
   at('said').textContent = '';
   at('renewal').textContent = '';
   at('report').hidden = true;
   form.hidden = false;
   field.focus();
+}
+
+/** Saves the shown days as CSV (RFC 4180), with the names of the API. */
+function download() {
+  if (shown === undefined) return;
+  const { days: rows, currency = '', prefix, from, to } = shown;
+  const names = /** @type {const} */ ([
+    'day',
+    'model',
+    'requests',
+    'failed',
+    'prompt_tokens',
+    'cached_tokens',
+    'completion_tokens',
+    'reasoning_tokens',
+    'cost',
+  ]);
+  const lines = rows.map((row) =>
+    [...names.map((name) => csvCell(row[name])), csvCell(typeof row.cost === 'number' ? currency : '')].join(
+      ',',
+    ),
+  );
+  const text = `${[[...names, 'currency'].join(','), ...lines].join('\r\n')}\r\n`;
+  const address = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
+  const link = node('a', { href: address, download: `usage-${prefix}-${from}-${to}.csv` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** Spreadsheets would run a text that begins like a formula. @param {string | number | null | undefined} value */
+function csvCell(value) {
+  const text = typeof value === 'string' && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? '');
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 function saved() {
@@ -186,6 +232,7 @@ async function call(method, path, bearer, doubt = 'Try again in a moment.', cont
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     const body = await response.json().catch(() => undefined);
+    if (path.startsWith(USAGE)) warnOfExpiry(response.headers.get('x-tollgate-key-expires'));
     if (response.ok && body !== undefined) return body;
     complain(response.ok ? `The answer of the gateway was cut short. ${doubt}` : wordsFor(response, body));
   } catch {
@@ -194,6 +241,12 @@ async function call(method, path, bearer, doubt = 'Try again in a moment.', cont
     busy(false);
   }
   return undefined;
+}
+
+/** @param {string | null} time of a key in its last week */
+function warnOfExpiry(time) {
+  at('expires').textContent = dayText(time);
+  at('expiry').hidden = time === null;
 }
 
 /** @param {Response} response @param {any} body */
@@ -219,6 +272,6 @@ function complain(text) {
 /** Marks the buttons during a request; disabling them would take the focus away. @param {boolean} now */
 function busy(now) {
   isBusy = now;
-  for (const button of all('#show, #refresh, #rotate, #replace, #manage, [data-order]'))
+  for (const button of all('#show, #refresh, #period, #rotate, #replace, #manage, [data-order]'))
     button.setAttribute('aria-disabled', String(now));
 }

@@ -7,7 +7,7 @@
  * @typedef {Sums & { day: string, model: string }} DayRow
  * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
  * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, currency?: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
- * @typedef {{ label: string, value: (row: DayRow) => number }} Measure
+ * @typedef {{ label: string, value: (row: DayRow) => number, isMoney?: boolean }} Measure
  */
 
 /** Models beyond these share one colour. */
@@ -50,6 +50,10 @@ function draw({ prefix, tier, from, to, currency, totals, days, truncated, limit
     ...chart({ label: 'requests', value: (row) => row.requests }, days, calendar, models),
   );
   at('tokens-chart').replaceChildren(...chart({ label: 'tokens', value: tokens }, days, calendar, models));
+  at('cost').hidden = !days.some(isPriced);
+  at('cost-title').textContent = `${costName(currency)} a day`;
+  const cost = { label: currency ?? '', value: (/** @type {DayRow} */ row) => row.cost ?? 0, isMoney: true };
+  at('cost-chart').replaceChildren(...(at('cost').hidden ? [] : chart(cost, days, calendar, models)));
   at('charts').hidden = days.length === 0;
   drawTable(days, { from, to, currency, isCut: truncated === true });
   at('report').hidden = false;
@@ -93,14 +97,17 @@ function gauge({ limit, max, used, remaining, resets_in_s: resets }) {
  * A bar chart of one measure: a column for each day, stacked by model.
  * @param {Measure} measure @param {DayRow[]} rows @param {string[]} calendar @param {string[]} models
  */
-function chart({ label, value }, rows, calendar, models) {
+function chart({ label, value, isMoney = false }, rows, calendar, models) {
   const shown = models.length > SERIES ? models.slice(0, SERIES - 1) : models;
   const series = (/** @type {string} */ model) => (shown.includes(model) ? shown.indexOf(model) : SERIES);
   /** @type {Map<string, DayRow[]>} */
   const byDay = Map.groupBy(rows, ({ day }) => day);
   const total = (/** @type {DayRow[]} */ some) => some.reduce((sum, row) => sum + value(row), 0);
-  const top = niceTop(Math.max(0, ...calendar.map((day) => total(byDay.get(day) ?? []))));
-  const peak = `${number.format(total(rows))} ${label} in ${calendar.length} days; the numbers are in the table below`;
+  const text = isMoney ? money.format : number.format;
+  const top = (isMoney ? niceAmount : niceTop)(
+    Math.max(0, ...calendar.map((day) => total(byDay.get(day) ?? []))),
+  );
+  const peak = `${text(total(rows))} ${label} in ${calendar.length} days; the numbers are in the table below`;
   const plot = svg('svg', {
     viewBox: `0 0 ${calendar.length} 100`,
     preserveAspectRatio: 'none',
@@ -110,12 +117,9 @@ function chart({ label, value }, rows, calendar, models) {
   calendar.forEach((day, index) => {
     const used = (byDay.get(day) ?? []).filter((row) => value(row) > 0);
     used.sort((one, other) => series(one.model) - series(other.model));
-    const parts = used.map((row) => `${row.model}: ${number.format(value(row))}`);
+    const parts = used.map((row) => `${row.model}: ${text(value(row))}`);
     const column = svg('g', {});
-    const title = [
-      `${dayName(day)}: ${number.format(total(used))} ${label}`,
-      ...(parts.length > 1 ? parts : []),
-    ];
+    const title = [`${dayName(day)}: ${text(total(used))} ${label}`, ...(parts.length > 1 ? parts : [])];
     column.append(
       svg('title', {}, title.join('\n')),
       svg('rect', { class: 'hit', x: index, y: 0, width: 1, height: 100 }),
@@ -130,7 +134,7 @@ function chart({ label, value }, rows, calendar, models) {
     }
     plot.append(column);
   });
-  const scale = [top, top / 2, 0].map((step) => node('span', {}, short.format(step)));
+  const scale = [top, top / 2, 0].map((step) => node('span', {}, isMoney ? text(step) : short.format(step)));
   const ends = [calendar[0], calendar[Math.floor(calendar.length / 2)], calendar.at(-1)];
   const names = [
     ...shown.map((name, index) => ({ name, index })),
@@ -165,7 +169,7 @@ function drawTable(rows, { from, to, currency, isCut }) {
   const heads = ['Day', ...columns.map(([name]) => name)].map((name) => node('th', { scope: 'col' }, name));
   const head = node('thead', {}, node('tr', {}, ...heads));
   at('table').replaceChildren(node('table', {}, head, node('tbody', {}, ...lines)));
-  at('table-fold').hidden = rows.length === 0;
+  for (const id of ['table-fold', 'csv']) at(id).hidden = rows.length === 0;
   const cut =
     isCut || rows.length > TABLE_ROWS ? ' Some lines are not shown; the totals above include them.' : '';
   at('table-note').textContent =
@@ -197,6 +201,12 @@ function niceTop(most) {
   while (unit * 10 < most) unit *= 10;
   const steps = unit === 1 ? [2, 4, 6, 8, 10] : [1.2, 1.6, 2, 3, 4, 6, 8, 10];
   return Math.round(unit * (steps.find((step) => step * unit >= most) ?? 10));
+}
+
+/** The same for amounts, which may be small. @param {number} most */
+function niceAmount(most) {
+  const scale = most > 0 ? 10 ** Math.max(0, 2 - Math.ceil(Math.log10(most))) : 1;
+  return niceTop(most * scale) / scale;
 }
 
 /** @param {string} day */
