@@ -326,7 +326,11 @@ function openAdmin(
     },
   });
   const { host, port, hosts = [] } = config.static.admin;
-  const admin = new AdminServer(metrics, health, { upstreams: states, hosts });
+  const admin = new AdminServer(metrics, health, {
+    upstreams: states,
+    limits: metering.limitsOf,
+    hosts,
+  });
   return {
     health,
     /** @returns the URL of the listener; empty in a worker */

@@ -6,7 +6,7 @@ import { describeTimeouts } from '../config/check/timeouts.ts';
 import { loadConfig } from '../config/load-config.ts';
 import type { Prices } from '../config/prices.ts';
 import { describeBody } from '../config/schema/body-rules.ts';
-import { type Config, type DynamicConfig, TIERS, type Tier } from '../config/schema/config-schema.ts';
+import { type Config, TIERS, type Tier } from '../config/schema/config-schema.ts';
 import { ENDPOINTS, type EndpointName, offered } from '../config/schema/endpoint-names.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { nearestOf } from '../config/source/nearest.ts';
@@ -28,6 +28,7 @@ import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { rendezvousOrder } from '../upstream/load-balance.ts';
 import type { UpstreamState } from '../upstream/state/upstream-state.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
+import { type KeyLimits, keyLimitLines, keyLimits } from './key-limits.ts';
 import {
   fetchLiveState,
   forecastOf,
@@ -38,14 +39,16 @@ import {
   mergedStates,
 } from './live-state.ts';
 import { type CommandIo, readInput, runCommand } from './support-command.ts';
+import { tierLimits, tierLimitText } from './terms-fields.ts';
 
-const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--config FILE] [--json]
+const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--key WHOSE] [--config FILE] [--json]
 
 Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the
 configuration, it also shows the live state of the targets. TIER is ${TIERS.join(', ')}.
 With balance: affinity, --cache-key shows the order of the targets for requests with this prompt_cache_key.
 --body names a file with the JSON body of a request, \`-\` for the standard input: each target shows what it would be sent.
 MODEL is then the one of the body. --endpoint is the one that is called, by default the first that the model has.
+--key names a key by its prefix, or a holder by its id: all limits of its requests, and what is used of them.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
@@ -66,7 +69,7 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     const given = readArguments(withModel(argv), OPTIONS);
     const [file, name, wanted] = [given.text('body'), given.text('endpoint'), given.text('tier')];
     if (file === undefined && given.text('model') === undefined) throw new UsageError('--model is missing');
-    const tier = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
+    const named = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
     const called = name === undefined ? undefined : endpointOf([oneOf(name, ENDPOINTS, 'endpoint')]);
     const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
     const body = file === undefined ? undefined : await readInput(file, io, config.dynamic.max_body);
@@ -81,6 +84,11 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
+    const whose = given.text('key');
+    if (whose !== undefined && wanted !== undefined) throw new UsageError('give either --tier or --key');
+    const limited =
+      whose === undefined ? undefined : await keyLimits(config, io, whose, found.entry, timeoutMs);
+    const tier = named ?? limited?.tier;
     const live = await fetchLiveState(config.static, timeoutMs);
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
     if (request.rejected !== undefined) return reject(io, given.flag('json'), request.rejected);
@@ -89,7 +97,11 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     const key = given.text('cache-key');
     const next = forecastOf(found, live, key);
     const question = { model, tier, route: found, live, states: mergedStates(live), next, called, example };
-    const explanation = { ...explain(config, question), ...(order && { order }) };
+    const explanation = {
+      ...explain(config, question),
+      ...(order && { order }),
+      ...(limited && { key: limited }),
+    };
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live, found));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
@@ -102,6 +114,7 @@ const OPTIONS = {
   body: 'text',
   endpoint: 'text',
   'cache-key': 'text',
+  key: 'text',
   config: 'text',
   json: 'flag',
 } as const;
@@ -162,7 +175,7 @@ function explain(config: Config, question: Question) {
     retry,
     /** By tier; null when the tier is not offered. */
     limits: Object.fromEntries(
-      (tier === undefined ? listed : [tier]).map((each) => [each, limitsOf(tiers[each])]),
+      (tier === undefined ? listed : [tier]).map((each) => [each, tierLimits(tiers[each])]),
     ),
     server: {
       url: live.url,
@@ -175,7 +188,10 @@ function explain(config: Config, question: Question) {
   };
 }
 
-type Explanation = ReturnType<typeof explain> & { readonly order?: readonly string[] };
+type Explanation = ReturnType<typeof explain> & {
+  readonly order?: readonly string[];
+  readonly key?: KeyLimits;
+};
 
 /** The targets of each priority in the order of a `prompt_cache_key`. @throws UsageError where the model has no such order */
 function orderOf(
@@ -242,15 +258,6 @@ function endpointOf([first = 'chat']: readonly EndpointName[]): Endpoint {
   return JSON_ENDPOINTS.find(({ name }) => name === first) ?? CHAT;
 }
 
-function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, number>> | null {
-  if (tier === undefined) return null;
-  const limits = Object.entries(tier).flatMap(([name, value]): [string, number][] => {
-    if (typeof value !== 'number') return [];
-    return [name.startsWith('cost_') ? [name.replace('cost', 'budget'), value / 1e9] : [name, value]];
-  });
-  return Object.fromEntries(limits);
-}
-
 // --- as text ---------------------------------------------------------------------------------------------------------
 
 const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
@@ -300,7 +307,8 @@ function textOf(explanation: Explanation, live: LiveState, route: Route): string
     ['matches', matched],
     ['tiers', may],
     ['for', endpoints.length === 0 ? 'nothing that this tier has' : endpoints.join(', ')],
-    ...Object.entries(limits).map(([name, each]): Line => ['limits', `${name}: ${limitText(each)}`]),
+    ...Object.entries(limits).map(([name, each]): Line => ['limits', `${name}: ${tierLimitText(each)}`]),
+    ...keyLimitLines(explanation.key),
     ['response', `the client reads the model name ${answer}`],
     [
       'attempts',
@@ -378,12 +386,6 @@ function balanceText({ balance, session_header }: Explanation): string {
     case 'affinity':
       return `within a priority, the target of the request's key (prompt_cache_key, ${session_header}, ids, or the beginning of the prompt) that has not more than its share of the load`;
   }
-}
-
-function limitText(limits: Readonly<Record<string, number>> | null): string {
-  if (limits === null) return 'not offered';
-  const texts = Object.entries(limits).map(([name, limit]) => `${name.replaceAll('_', ' ')} ${limit}`);
-  return texts.length === 0 ? 'no limits' : texts.join(', ');
 }
 
 const shown = (count: number): string => `${Number(count.toFixed(1))}`;

@@ -1,5 +1,6 @@
 // What owners have of their own, and what their tier says, as fields of `--json` and as text.
 import { PLAIN_LIMITS } from '../config/limit-table.ts';
+import type { TierConfig } from '../config/schema/config-schema.ts';
 import {
   BUDGET_LIMITS,
   type BudgetedLimits,
@@ -112,4 +113,20 @@ function part<Value>(
   if (own === undefined) return tier === undefined ? [] : [`${name} ${format(tier)} (tier)`];
   const beside = tier === undefined ? '' : ` (tier ${format(tier)})`;
   return [`${name} ${own === null ? 'none' : format(own)}${beside}`];
+}
+
+/** Limits and budget of a tier for `explain`; null where it is not offered. */
+export function tierLimits(tier: TierConfig | undefined): Readonly<Record<string, number>> | null {
+  if (tier === undefined) return null;
+  const limits = Object.entries(tier).flatMap(([name, value]): [string, number][] => {
+    if (typeof value !== 'number') return [];
+    return [name.startsWith('cost_') ? [name.replace('cost', 'budget'), value / 1e9] : [name, value]];
+  });
+  return Object.fromEntries(limits);
+}
+
+export function tierLimitText(limits: Readonly<Record<string, number>> | null): string {
+  if (limits === null) return 'not offered';
+  const texts = Object.entries(limits).map(([name, limit]) => `${name.replaceAll('_', ' ')} ${limit}`);
+  return texts.length === 0 ? 'no limits' : texts.join(', ');
 }

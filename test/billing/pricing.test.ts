@@ -116,6 +116,16 @@ describe('the tiers', () => {
   });
 });
 
+test('a budget is listed among the limits of its tier', async () => {
+  const { offers } = await pricing({
+    currency: 'EUR',
+    models: { m: { targets: [ECHO], price: { input: 1, output: 2 } } },
+    tiers: { Free: { budget: { per_month: 1234.5, per_day: 50, soft: 0.8 } } },
+  });
+  expect(offers[0]?.text).toContain('50 EUR budget a day 1,234.5 EUR budget a month');
+  expect(offers[0]?.text).not.toContain('No limits');
+});
+
 describe('the order button', () => {
   test('is there for Free; tiers that cannot be ordered show the contact instead', async () => {
     const { offers, elements } = await pricing({});

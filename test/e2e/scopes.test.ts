@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Terms } from '../../src/config/terms.ts';
 import { openStore } from '../../src/store/open.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { startFleet } from '../helpers/fleet.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json } from '../helpers/hostile-upstream.ts';
@@ -253,6 +254,27 @@ async function startReceiver() {
   };
 }
 
+/** Lets each gateway check each key, so that no request waits for that. Models are free. */
+async function meet(gateways: readonly Gateway[], keys: readonly string[]): Promise<void> {
+  for (const { url } of gateways) for (const key of keys) await listModels(url, key);
+}
+
+function askOne(gateways: readonly Gateway[], keys: readonly string[], index: number): Promise<RawResponse> {
+  const gateway = gateways[index % gateways.length];
+  if (gateway === undefined) throw new Error('no gateway');
+  return ask(gateway, keys[index % keys.length] ?? '');
+}
+
+/** A few at once: on a busy machine more could be late at Redis, and then replicas decide alone. */
+async function inWaves<Result>(times: number, work: (index: number) => Promise<Result>): Promise<Result[]> {
+  const results: Result[] = [];
+  for (let at = 0; at < times; at += 6)
+    results.push(
+      ...(await Promise.all(Array.from({ length: Math.min(6, times - at) }, (_, index) => work(at + index)))),
+    );
+  return results;
+}
+
 describe('three holders of a team on two replicas', () => {
   test('share its limits to the last request', async () => {
     await using fleet = await startFleet({
@@ -268,15 +290,10 @@ describe('three holders of a team on two replicas', () => {
     await tollgate('teams', 'add', 'Search', '--limit', 'requests_per_day=30');
     const keys = [0, 1, 2].map(() => tollgate('keys', 'issue', '--tier', 'Lite', '--team', 'Search'));
     const issued = await Promise.all(keys);
-    const statuses = await Promise.all(
-      Array.from({ length: 60 }, async (_, index) => {
-        const replica = fleet.replicas[index % 2];
-        const answer = await replica?.gateway.chat(chatRequest({ model: 'm' }), {
-          key: issued[index % 3] ?? '',
-        });
-        return answer?.status;
-      }),
-    );
+    const gateways = fleet.replicas.map(({ gateway }) => gateway);
+    await meet(gateways, issued);
+    const answers = await inWaves(60, (index) => askOne(gateways, issued, index));
+    const statuses = answers.map(({ status }) => status);
     expect(statuses.filter((status) => status === 200)).toHaveLength(30);
     expect(statuses.filter((status) => status === 429)).toHaveLength(30);
   }, 240_000);
@@ -292,12 +309,9 @@ describe('three holders of a team on two replicas', () => {
     const keys = await Promise.all(
       [0, 1, 2].map(() => command(one, 'keys', 'issue', '--tier', 'Lite', '--team', 'Search')),
     );
-    const send = (times: number) =>
-      Promise.all(
-        Array.from({ length: times }, (_, index) =>
-          ask(index % 2 === 0 ? one : two, keys[index % 3]?.trim() ?? ''),
-        ),
-      );
+    const issued = keys.map((key) => key.trim());
+    await meet([one, two], issued);
+    const send = (times: number) => inWaves(times, (index) => askOne([one, two], issued, index));
     expect((await send(14)).map(({ status }) => status)).toEqual(Array(14).fill(200));
     expect((await send(2)).map(({ status }) => status)).toEqual([200, 200]);
     const messages = () => receiver.received.map(({ body }) => JSON.parse(body));
@@ -338,5 +352,66 @@ describe('three holders of a team on two replicas', () => {
       'the raised budget',
       5000,
     );
+  }, 240_000);
+});
+
+describe('explain --key', () => {
+  const models = {
+    m: {
+      targets: [{ upstream: 'up', model: 'm' }],
+      price: PRICE,
+      limits: { Lite: { requests_per_day: 7 } },
+    },
+  };
+  const tier = { requests_per_minute: 50, budget: { per_month: 30 } };
+
+  test('says the same as the limiter of a running gateway, by a key or by its holder', async () => {
+    await using gateway = await startGateway({
+      config: { ...configOf(tier, { models }), admin: { host: '127.0.0.1', port: await closedPort() } },
+    });
+    const teamId = await addTeam(gateway, 'Search', '--budget', '20/day');
+    const { key, holderId } = await gateway.app.issuer.issue({ tier: 'Lite', teamId });
+    const prefix = key.reveal().slice(0, 8);
+    expect(await admitted(gateway, key.reveal(), 3)).toBe(3);
+    const explained = async (whose: string) =>
+      field(JSON.parse(await command(gateway, 'explain', 'm', '--key', whose, '--json')), 'key');
+    const lines = [
+      { limit: 'requests_per_minute', max: 50, used: 3, remaining: 47 },
+      { limit: 'cost_per_month', max: 30, used: 3, remaining: 27 },
+      { scope: 'team', limit: 'cost_per_day', max: 20, used: 3, remaining: 17 },
+      { scope: 'model', model: 'm', limit: 'requests_per_day', max: 7, used: 3, remaining: 4 },
+    ];
+    expect(await explained(prefix)).toMatchObject({ tier: 'Lite', source: 'gateway', lines });
+    expect(await explained(holderId)).toMatchObject({ source: 'gateway', lines });
+    expect(await usage(gateway, key.reveal())).toMatchObject(lines);
+    const text = await command(gateway, 'explain', 'm', '--key', prefix);
+    expect(text).toContain('key         holder: requests per minute 50, used 3, left 47, resets in ');
+    expect(text).toContain('team: budget per day 20, used 3, left 17, resets in ');
+    await expect(command(gateway, 'explain', 'm', '--key', '01234567')).rejects.toThrow(
+      'no key with this prefix',
+    );
+    await expect(command(gateway, 'explain', 'm', '--key', prefix, '--tier', 'Pro')).rejects.toThrow(
+      'give either --tier or --key',
+    );
+    // Without the gateway the store knows days and months.
+    await gateway.app.close();
+    expect(await explained(prefix)).toMatchObject({
+      source: 'store',
+      lines: [{ used: 0 }, { limit: 'cost_per_month', used: 3 }, { scope: 'team', used: 3 }, { used: 3 }],
+    });
+  });
+
+  test('says what replicas count together in Redis', async () => {
+    await using fleet = await startFleet({ replicas: 2, gateway: { config: configOf(tier, { models }) } });
+    const [one, two] = fleet.replicas.map(({ gateway }) => gateway);
+    if (one === undefined || two === undefined) throw new Error('no replicas');
+    const key = (await command(one, 'keys', 'issue', '--tier', 'Lite')).trim();
+    expect([(await ask(one, key)).status, (await ask(two, key)).status]).toEqual([200, 200]);
+    await until(async () => {
+      const { key: limited } = JSON.parse(
+        await command(two, 'explain', 'm', '--key', key.slice(0, 8), '--json'),
+      );
+      return limited.source === 'redis' && limited.lines[1].used === 2 && limited;
+    }, 'the settled cost');
   }, 240_000);
 });

@@ -139,6 +139,36 @@ describe('the report', () => {
     ]);
   });
 
+  test('shows budgets as money, and whose they are', async () => {
+    await using visit = await Visit.begin(browser, gateway.url);
+    const state = { used: 401.25, remaining: 98.75, resets_in_s: 777_600 };
+    const limits = [
+      { scope: 'team', limit: 'cost_per_month', max: 500, ...state },
+      {
+        scope: 'model',
+        model: '<b>',
+        limit: 'tokens_per_day',
+        max: 1000,
+        used: 1,
+        remaining: 999,
+        resets_in_s: 60,
+      },
+      { scope: 'key', limit: 'cost_per_day', max: 5, used: 5, remaining: 0, resets_in_s: 60 },
+    ] as const;
+    await visit.report((prefix) => ({ ...sampleReport(prefix, MODELS), limits }));
+    await visit.enter(await gateway.issueKey());
+    expect(
+      await visit.page.evaluate(
+        `[...document.querySelectorAll('#limits > li')].map((limit) => limit.innerText.split(/\\n+/).join('; '))`,
+      ),
+    ).toEqual([
+      'Budget a month of the team; 98.75 left; 401.25 of 500 used; resets in 9 days',
+      'Tokens a day with <b>; 999 left; 1 of 1,000 used; resets in 1 minute',
+      'Budget a day of the key; used up; 5 of 5 used; resets in 1 minute',
+    ]);
+    expect(visit.faults).toEqual([]);
+  });
+
   test('holds many models in one colour, and shows hostile names as they are', async () => {
     await using visit = await Visit.begin(browser, gateway.url);
     const { page } = visit;

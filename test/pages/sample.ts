@@ -82,6 +82,8 @@ export interface Report {
   readonly days: readonly Line[];
   readonly truncated: boolean;
   readonly limits: readonly {
+    readonly scope?: 'key' | 'team' | 'model';
+    readonly model?: string;
     readonly limit: string;
     readonly max: number;
     readonly used: number;

@@ -122,7 +122,7 @@ export function tierOffers(config: DynamicConfig, locale: string): Html {
     return [
       html`<li class="offer" data-above="${above}" hidden><div><h4>${tier}</h4>
 ${priceLine(tier, terms, locale)}
-<ul class="limits" aria-label="Limits of ${tier}">${limitLines(terms, locale)}</ul></div>
+<ul class="limits" aria-label="Limits of ${tier}">${limitLines(terms, locale, config.currency)}</ul></div>
 ${way}</li>
 `,
     ];

@@ -1,6 +1,7 @@
 // The pricing page: the configured tiers with their prices, limits and models. checkout.ts handles the choice.
 import { limitTexts } from '../../config/limit-table.ts';
 import { type DynamicConfig, TIERS, type Tier, type TierConfig } from '../../config/schema/config-schema.ts';
+import { BUDGET_LIMITS } from '../../config/terms.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { baseUrl } from '../base-url.ts';
 import { newNonce } from '../claim-cookie.ts';
@@ -82,7 +83,7 @@ function offer(
 <h2>${tier}</h2>
 ${priceLine(tier, terms, locale)}
 <h3 id="limits-${tier}">Limits</h3>
-<ul class="limits" aria-labelledby="limits-${tier}">${limitLines(terms, locale)}</ul>
+<ul class="limits" aria-labelledby="limits-${tier}">${limitLines(terms, locale, config.currency)}</ul>
 <h3 id="models-${tier}">Models</h3>
 <div>${modelList(tier, config)}</div>
 <div class="order">${order(tier, config, nonce)}</div>
@@ -108,13 +109,20 @@ export function priceLine(tier: Tier, { price }: TierConfig, locale: string): Ht
   return html`<p class="price">${amountText(price, locale)} <small>${intervalText(price, locale)}</small></p>`;
 }
 
-/** Limits in words. */
-export function limitLines(terms: TierConfig, locale: string): readonly Html[] {
+/** Limits and the budget in words. */
+export function limitLines(terms: TierConfig, locale: string, currency = ''): readonly Html[] {
   const count = new Intl.NumberFormat(locale, { numberingSystem: 'latn' });
   const lines = limitTexts(terms, count.format).map(
     ({ max, text }) => html`<li><strong>${max}</strong> ${text}</li>`,
   );
-  return lines.length === 0 ? [html`<li>No limits</li>`] : lines;
+  const budgets = BUDGET_LIMITS.flatMap(({ limit, window }) => {
+    const max = terms[limit];
+    if (max === undefined) return [];
+    const amount = new Intl.NumberFormat(locale, { numberingSystem: 'latn', maximumFractionDigits: 6 });
+    const text = `${amount.format(max / 1e9)} ${currency}`.trimEnd();
+    return [html`<li><strong>${text}</strong> budget a ${window}</li>`];
+  });
+  return lines.length + budgets.length === 0 ? [html`<li>No limits</li>`] : [...lines, ...budgets];
 }
 
 function modelList(tier: Tier, config: DynamicConfig): Html {

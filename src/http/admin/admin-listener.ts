@@ -10,6 +10,8 @@ const WRONG_HOST = 'unknown host: use an address, a name without dots, or a name
 interface AdminOptions {
   /** The states of all upstreams, for JSON. Without it, `/upstreams` does not exist. */
   readonly upstreams?: () => readonly object[] | Promise<readonly object[]>;
+  /** The limits of a key or a holder with a model, for JSON; undefined for an unknown one. Without it, `/limits` does not exist. */
+  readonly limits?: (whose: string, model: string | undefined) => Promise<readonly object[] | undefined>;
   /** Accepted host names besides those that no foreign page can have (`AdminHosts`). Default: none. */
   readonly hosts?: readonly string[];
 }
@@ -25,9 +27,9 @@ export class AdminServer {
   constructor(
     metrics: MetricsPage,
     health: { report(): Promise<HealthReport> },
-    { upstreams, hosts = [] }: AdminOptions = {},
+    { upstreams, limits, hosts = [] }: AdminOptions = {},
   ) {
-    const pages: Readonly<Record<string, (response: ServerResponse) => Promise<void>>> = {
+    const pages: Readonly<Record<string, (response: ServerResponse, query: string) => Promise<void>>> = {
       '/metrics': async (response) => {
         send(response, 200, metrics.registry.contentType, await metrics.registry.metrics());
       },
@@ -41,19 +43,27 @@ export class AdminServer {
         '/upstreams': async (response: ServerResponse) =>
           send(response, 200, 'application/json', `${JSON.stringify(await upstreams())}\n`),
       }),
+      ...(limits && {
+        '/limits': async (response: ServerResponse, query: string) => {
+          const given = new URLSearchParams(query);
+          const found = await limits(given.get('of') ?? '', given.get('model') ?? undefined);
+          if (found === undefined) send(response, 404, 'text/plain', 'no such key or holder\n');
+          else send(response, 200, 'application/json', `${JSON.stringify(found)}\n`);
+        },
+      }),
     };
     const names = new AdminHosts(hosts);
     this.#server = http.createServer(
       { requestTimeout: 5_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 },
       (request, response) => {
-        const path = request.url?.split('?', 1)[0] ?? '/';
+        const [path = '/', query = ''] = request.url?.split('?') ?? [];
         const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
         if (!names.accepts(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
         else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
         else if (request.method !== 'GET' && request.method !== 'HEAD') {
           response.setHeader('allow', 'GET, HEAD');
           send(response, 405, 'text/plain', 'method not allowed: use GET\n');
-        } else page(response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
+        } else page(response, query).catch(() => send(response, 500, 'text/plain', 'failed\n'));
       },
     );
     limitConnections(this.#server);

@@ -4,15 +4,13 @@ import type { Authenticator } from '../../auth/authenticator.ts';
 import { identify } from '../../auth/identify.ts';
 import { BudgetWatch } from '../../budgets/budget-watch.ts';
 import { NoticeSender } from '../../budgets/notice-sender.ts';
-import { LIMITS } from '../../config/limit-table.ts';
 import type { DynamicConfig, StaticConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
-import type { Limiter, ScopeStates } from '../../limits/limiter.ts';
+import type { Limiter } from '../../limits/limiter.ts';
 import { MemoryLimiter } from '../../limits/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
-import type { Scopes } from '../../limits/scope.ts';
 import { SharedLimiter } from '../../limits/shared-limiter.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';
 import type { Store } from '../../store/store.ts';
@@ -24,6 +22,7 @@ import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
 import { usageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
 import { UsageUpkeep } from '../../usage/usage-upkeep.ts';
+import { findLimitedOwner, type LimitLine, reportLimits } from './limit-report.ts';
 import { ScopeResolver } from './scopes-of.ts';
 import { TeamDirectory } from './team-directory.ts';
 import type { ReservationOptions } from './usage-reservation.ts';
@@ -52,6 +51,13 @@ export interface Metering {
   readonly metering: ReservationOptions;
   /** `GET /admin/usage` */
   readonly answerUsage: (exchange: Exchange) => Promise<void>;
+  /**
+   * The limits of a request, for support.
+   * @param whose the prefix of a key, or the id of a holder
+   * @param entry of `models`
+   * @returns undefined where there is no such key or holder
+   */
+  limitsOf(whose: string, entry: string | undefined): Promise<readonly LimitLine[] | undefined>;
   /** Replicas should share limits, but this process counts alone at the moment. */
   readonly isDegraded: boolean;
   /** Flushes the outbox. After the deadline the rest stays in the file, for the next process. */
@@ -118,10 +124,16 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       currency: () => dynamic().currency,
       limits: async (principal) => {
         const all = await scopes.all(principal, dynamic());
-        return shown(all, await limiter.peek(all));
+        return reportLimits(all, await limiter.peek(all));
       },
       plan: ({ holderId }) => planOf(holderId),
     }),
+    async limitsOf(whose, entry) {
+      const owner = await findLimitedOwner(store, whose);
+      if (owner === undefined) return undefined;
+      const own = await scopes.of(owner, dynamic(), entry);
+      return reportLimits(own, await limiter.peek(own));
+    },
     get isDegraded() {
       return shared?.isDegraded ?? false;
     },
@@ -134,20 +146,4 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       await outbox.close(deadlineMs);
     },
   };
-}
-
-/** The limits in the report of a holder. Those of cost are in the unit of the prices. */
-function shown({ list }: Scopes, states: ScopeStates) {
-  return list.flatMap(({ owner }, index) =>
-    LIMITS.flatMap(({ name: limit, counts }) => {
-      const state = states[index]?.[limit];
-      if (state === undefined) return [];
-      const [max, used, remaining] = [state.limit, state.used, state.remaining].map((amount) =>
-        counts === 'cost' ? amount / 1e9 : amount,
-      );
-      const model = owner.kind === 'model' ? { model: owner.model } : {};
-      const scope = owner.kind === 'holder' ? {} : { scope: owner.kind, ...model };
-      return [{ ...scope, limit, max, used, remaining, resets_in_s: Math.ceil(state.resetMs / 1000) }];
-    }),
-  );
 }

@@ -1,9 +1,9 @@
 // The scopes of a request: whose limits it uses up. Those of its holder, and beside them those of its key, its team and of the holder
 // with this model, where they have some. limits/ counts in them.
-import type { Principal } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { limitsWith } from '../../config/terms.ts';
 import { makeScope, makeScopes, type Scope, type Scopes } from '../../limits/scope.ts';
+import type { LimitedOwner } from './limit-report.ts';
 import type { KnownTeam, TeamDirectory } from './team-directory.ts';
 
 /** What the scopes of a principal were made of. */
@@ -19,7 +19,7 @@ interface KnownScopes {
 export class ScopeResolver {
   readonly #teams: Pick<TeamDirectory, 'find'>;
   /** By the objects of authentication, which stay the same while a key is cached. */
-  readonly #known = new WeakMap<Principal, KnownScopes>();
+  readonly #known = new WeakMap<LimitedOwner, KnownScopes>();
 
   constructor(teams: Pick<TeamDirectory, 'find'>) {
     this.#teams = teams;
@@ -30,7 +30,7 @@ export class ScopeResolver {
    * @param entry the entry of `models` that the request uses; undefined before the model is known
    * @returns a promise only for the first request of a team that is not known yet
    */
-  of(principal: Principal, config: DynamicConfig, entry?: string): Scopes | Promise<Scopes> {
+  of(principal: LimitedOwner, config: DynamicConfig, entry?: string): Scopes | Promise<Scopes> {
     if (principal.teamId === null) return this.#of(principal, config, undefined, entry);
     const team = this.#teams.find(principal.teamId);
     return team instanceof Promise
@@ -39,7 +39,7 @@ export class ScopeResolver {
   }
 
   /** As `of`, with the scopes of all models that have some: for reports. */
-  async all(principal: Principal, config: DynamicConfig): Promise<Scopes> {
+  async all(principal: LimitedOwner, config: DynamicConfig): Promise<Scopes> {
     const { slot, list } = await this.of(principal, config);
     const ofModels: Scope[] = [];
     for (const entry of Object.keys(config.models)) {
@@ -51,7 +51,7 @@ export class ScopeResolver {
   }
 
   #of(
-    principal: Principal,
+    principal: LimitedOwner,
     config: DynamicConfig,
     team: KnownTeam | undefined,
     entry: string | undefined,
@@ -79,7 +79,7 @@ export class ScopeResolver {
 }
 
 function scopesOf(
-  { tier, holderId, holderTerms, teamId, lineage, terms }: Principal,
+  { tier, holderId, holderTerms, teamId, lineage, terms }: LimitedOwner,
   { tiers }: DynamicConfig,
   team: KnownTeam | undefined,
 ): Scopes {

@@ -5,7 +5,7 @@
 /**
  * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number | null }} Sums
  * @typedef {Sums & { day: string, model: string }} DayRow
- * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
+ * @typedef {{ scope?: 'key' | 'team' | 'model', model?: string, limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
  * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, currency?: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
  * @typedef {{ label: string, value: (row: DayRow) => number, isMoney?: boolean }} Measure
  */
@@ -80,15 +80,22 @@ function namePrefix(prefix) {
 }
 
 /** @param {LimitState} state */
-function gauge({ limit, max, used, remaining, resets_in_s: resets }) {
+function gauge({ scope, model, limit, max, used, remaining, resets_in_s: resets }) {
+  const amount = limit.startsWith('cost_') ? money : number;
+  const whose = scope === undefined ? '' : scope === 'model' ? ` with ${model}` : ` of the ${scope}`;
   const share = max > 0 ? Math.min(1, Math.max(0, used / max)) : 1;
   const bar = svg('svg', { viewBox: '0 0 100 1', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   bar.append(svg('rect', { width: share * 100, height: 1 }));
   const renewal = resets === undefined || resets <= 0 || used <= 0 ? '' : `resets in ${span(resets)}`;
   const left =
-    remaining > 0 ? `${number.format(remaining)} left` : limit === 'concurrency' ? 'all in use' : 'used up';
-  const head = node('p', {}, node('span', {}, LIMIT_NAMES[limit] ?? limit), node('strong', {}, left));
-  const count = node('span', {}, `${number.format(used)} of ${number.format(max)} used`);
+    remaining > 0 ? `${amount.format(remaining)} left` : limit === 'concurrency' ? 'all in use' : 'used up';
+  const head = node(
+    'p',
+    {},
+    node('span', {}, `${LIMIT_NAMES[limit] ?? limit}${whose}`),
+    node('strong', {}, left),
+  );
+  const count = node('span', {}, `${amount.format(used)} of ${amount.format(max)} used`);
   const foot = node('p', { class: 'soft' }, count, node('span', {}, renewal));
   return node('li', remaining > 0 ? {} : { class: 'full' }, head, bar, foot);
 }
