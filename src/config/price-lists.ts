@@ -5,9 +5,10 @@ import type { ListedPrices, Prices } from './prices.ts';
 import { priceList } from './schema/price-schema.ts';
 import type { FileValues } from './source/referenced-files.ts';
 import { SchemaFile } from './source/schema-file.ts';
-import { suggestion } from './source/schema-issues.ts';
+import { origin, suggestion } from './source/schema-issues.ts';
 import {
   findNode,
+  isLiteral,
   nodeText,
   type ReportFault,
   type YamlMapping,
@@ -66,7 +67,8 @@ export class PriceLists {
     }
     const found = fileValues.text(path);
     if (!found.ok) {
-      fault(node.span.start, [], `names the file ${path}, which ${found.fault}`);
+      const name = node.kind === 'leaf' && isLiteral(node) ? `the file ${path},` : 'a file';
+      fault(node.span.start, [], `names ${name} which ${found.fault}${origin(node)}`);
       return undefined;
     }
     this.files.add(path);

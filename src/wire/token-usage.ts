@@ -77,32 +77,32 @@ const CACHE_WRITES = ['cache_write_tokens', 'cache_creation_tokens', 'cache_crea
 
 /** The parts in a usage object of any API. */
 export function tokenParts(usage: unknown): Omit<Tokens, 'prompt' | 'completion'> {
-  const inputs = DETAILS.prompt.map((name) => memberOf(usage, name));
-  const outputs = DETAILS.completion.map((name) => memberOf(usage, name));
+  const input = sideOf(usage, DETAILS.prompt);
+  const output = sideOf(usage, DETAILS.completion);
   const parts = eachTokenPart((part) => {
     const { of, name, alone } = TOKEN_PARTS[part];
-    return countIn(of === 'prompt' ? inputs : outputs, name) || count(usage, alone);
+    return count(of === 'prompt' ? input : output, name) || count(usage, alone);
   });
-  const cached = inputs.map((each) => memberOf(each, 'cached_tokens_details'));
-  const details: TokenDetails = {
-    cacheWrite: CACHE_WRITES.reduce((found, name) => found || countIn([...inputs, usage], name), 0),
-    audioInput: countIn(inputs, 'audio_tokens'),
-    imageInput: countIn(inputs, 'image_tokens'),
-    cachedAudio: countIn(cached, 'audio_tokens'),
-    cachedImage: countIn(cached, 'image_tokens'),
-    audioOutput: countIn(outputs, 'audio_tokens'),
-  };
-  const { cacheWrite, audioInput, imageInput, audioOutput } = details;
-  return cacheWrite + audioInput + imageInput + audioOutput > 0 ? { ...parts, details } : parts;
+  const cacheWrite = CACHE_WRITES.reduce(
+    (found, name) => found || count(input, name) || count(usage, name),
+    0,
+  );
+  const audioInput = count(input, 'audio_tokens');
+  const imageInput = count(input, 'image_tokens');
+  const audioOutput = count(output, 'audio_tokens');
+  if (cacheWrite + audioInput + imageInput + audioOutput === 0) return parts;
+  const cached = memberOf(input, 'cached_tokens_details');
+  const [cachedAudio, cachedImage] = [count(cached, 'audio_tokens'), count(cached, 'image_tokens')];
+  return { ...parts, details: { cacheWrite, audioInput, imageInput, cachedAudio, cachedImage, audioOutput } };
 }
 
-/** The first count above 0 of this name. */
-function countIn(objects: readonly unknown[], name: string): number {
-  for (const object of objects) {
-    const found = count(object, name);
-    if (found > 0) return found;
+/** The details of one side: the first that are given. */
+function sideOf(usage: unknown, names: readonly string[]): unknown {
+  for (const name of names) {
+    const details = memberOf(usage, name);
+    if (typeof details === 'object' && details !== null) return details;
   }
-  return 0;
+  return undefined;
 }
 
 /**

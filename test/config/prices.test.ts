@@ -302,6 +302,38 @@ describe('a price list', () => {
     ]);
   });
 
+  test('that is another file shows nothing of it', () => {
+    const secret = 'sk-live-0123456789abcdef';
+    for (const text of [
+      secret,
+      `${secret}: ${secret}`,
+      `-----BEGIN PRIVATE KEY-----\n${secret}\n-----END PRIVATE KEY-----`,
+      `upstreams: { one: { x: { input: ${secret}, output: 1 } } }`,
+      `upstreams: { one: { x: { ${secret} } } }`,
+      `currency: ${secret}\nupstreams: {}`,
+      `{"upstreams": [${secret}`,
+    ]) {
+      let told = '';
+      try {
+        withLists({ 'a.yaml': text });
+      } catch (error) {
+        told = String(error);
+      }
+      expect(told).toContain('a.yaml:');
+      expect(told).not.toContain('0123456789');
+    }
+  });
+
+  test('whose name is from the environment is not named', () => {
+    const run = () =>
+      parseConfig(`${UPSTREAMS}prices: "\${LIST}"\n${MODELS}`, 'config.yaml', {
+        LIST: 'sk-live-0123456789abcdef',
+      });
+    expect(faultsOf(run)).toEqual([
+      'config.yaml:2:9 prices: names a file which does not exist (from the environment: LIST)',
+    ]);
+  });
+
   test('reports its faults with those of the configuration', () => {
     const faults = faultsOf(() =>
       withLists({ 'a.yaml': 'upstreams: { one: { x: 1 } }' }, 'max_body: 1\nprices: a.yaml'),

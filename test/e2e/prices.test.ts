@@ -183,6 +183,25 @@ describe('a request costs', () => {
     expect(await costAfter('chat/completions', chat, json(400, { error: { message: 'no' } }))).toBe(0);
   });
 
+  test('nothing more for calls about a stored response', async () => {
+    const stored = {
+      id: 'resp_1',
+      object: 'response',
+      status: 'completed',
+      model: 'x',
+      output: [],
+      usage: { input_tokens: 3, output_tokens: 5, total_tokens: 8 },
+    };
+    upstream.always(json(200, stored));
+    const key = await gateway.issueKey();
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const body = JSON.stringify({ model: 'request', input: 'Hi' });
+    const created = await fetch(`${gateway.url}/v1/responses`, { method: 'POST', headers, body });
+    expect([created.status, await costOf(gateway, key)]).toEqual([200, 0.25]);
+    const got = await fetch(`${gateway.url}/v1/responses/resp_1`, { headers });
+    expect([got.status, await costOf(gateway, key)]).toEqual([200, 0.25]);
+  });
+
   test('nothing for counting the input of a response', async () => {
     const answer = json(200, { object: 'response.input_tokens', input_tokens: 11 });
     expect(await costAfter('responses/input_tokens', { model: 'request', input: 'Hi' }, answer)).toBe(0);

@@ -36,7 +36,8 @@ export const fieldMetadata = z.registry<FieldMetadata>();
 /** A `${` anywhere: editors accept any reference, because they cannot expand it. */
 const REFERENCE = '\\$\\{';
 
-const leaf = <T>(metadata: FieldMetadata, reader: (text: string) => ScalarResult<T>) =>
+/** A scalar that a reader parses. */
+export const leaf = <T>(metadata: FieldMetadata, reader: (text: string) => ScalarResult<T>) =>
   z
     .string()
     .register(fieldMetadata, metadata)

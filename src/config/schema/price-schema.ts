@@ -2,7 +2,7 @@
 // Amounts are read as whole millionths, so that no calculation rounds.
 import { z } from 'zod';
 import { type ModelPrice, PRICE_KINDS, type PricePeriod, type Prices } from '../prices.ts';
-import { amount, duration, fieldMetadata, mapping, name, section, text } from './field-kinds.ts';
+import { amount, duration, leaf, mapping, name, section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { upstreamName } from './upstream-schema.ts';
 
@@ -46,21 +46,23 @@ function readTime(value: string): ScalarResult<number> {
 
 /** A moment, read as milliseconds since 1970. */
 const moment = () =>
-  z
-    .string()
-    .register(fieldMetadata, {
-      shown: 'plain',
+  leaf(
+    {
+      shown: 'short',
       words: 'day or time',
       json: { type: 'string', pattern: '^\\d{4}-\\d\\d-\\d\\d(T.+)?$|\\$\\{' },
-    })
-    .transform((value, context): number => {
-      const reading = readTime(value);
-      if (reading.ok) return reading.value;
-      context.addIssue({ code: 'custom', message: reading.fault });
-      return z.NEVER;
-    });
+    },
+    readTime,
+  );
 
-export const currency = text(readCurrency);
+export const currency = leaf(
+  {
+    shown: 'short',
+    words: 'code of ISO 4217',
+    json: { type: 'string', pattern: '^[A-Za-z]{3}$|\\$\\{' },
+  },
+  readCurrency,
+);
 
 const kinds = Object.fromEntries(
   PRICE_KINDS.map(({ name: kind, about }) => [kind, amount(MAX_PRICE).exactOptional().describe(about)]),
