@@ -60,6 +60,10 @@ export async function main(argv: string[], io: CommandIo = process): Promise<num
   switch (command) {
     case 'serve':
     case 'check': {
+      if (rest.includes('--help') || rest.includes('-h')) {
+        io.stdout.write(USAGE);
+        return OK;
+      }
       const isNewStore = command === 'serve' && rest.includes('--new-store');
       const isTrying = command === 'check' && rest.includes('--credentials');
       const own = isNewStore ? '--new-store' : isTrying ? '--credentials' : undefined;

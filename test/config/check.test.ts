@@ -116,6 +116,31 @@ describe('the description of a configuration', () => {
     expect(describeConfig(config)).toContain('  off  disabled; built in (echo)');
   });
 
+  it.each([
+    ['Bearer sk-abcdef', 'begins with `Bearer`, which the gateway adds itself; remove it'],
+    ['bearer  sk-abcdef', 'begins with `Bearer`, which the gateway adds itself; remove it'],
+    [
+      '$OPENAI_API_KEY',
+      'begins with `$`: a variable of the environment is written with braces after the `$`',
+    ],
+    ['sk-$abc', undefined],
+  ])('warns of an api_key that is none: %s', (key, expected) => {
+    const upstreams = `{ up: { base_url: "https://a.example/v1", api_key: "${key}" } }`;
+    const text = `upstreams: ${upstreams}\nmodels: { m: { targets: [{ upstream: up, model: a }] } }`;
+    expect(load(text).warnings.map(({ message }) => message)).toEqual(
+      expected === undefined ? [] : [`upstreams.up.api_key: ${expected}`],
+    );
+  });
+
+  it('demands a secret where none can be generated', () => {
+    const model =
+      'upstreams: { up: { builtin: echo } }\nmodels: { m: { targets: [{ upstream: up, model: a }] } }';
+    expect(() => load(`store: postgres://u@h/db\n${model}`)).toThrow(
+      /store: is no SQLite file, so `secret` has to be set/,
+    );
+    expect(load(`store: postgres://u@h/db\nsecret: ${'s'.repeat(32)}\n${model}`).warnings).toEqual([]);
+  });
+
   it('says how long a request may be tried again', () => {
     expect(
       withModel('targets: [{ upstream: up, model: a }]', 'retry: { attempts: 5, deadline: 90s }'),

@@ -428,21 +428,25 @@ describe('check and help', () => {
     }
   });
 
-  test.each(['--help', '-h'])('%s: 0 and every command', async (flag) => {
-    const { code, stdout, stderr } = await runCommand([flag]);
-    expect([code, stderr]).toEqual([0, '']);
-    for (const command of [
-      'serve',
-      'check',
-      'keys issue',
-      'keys list',
-      'keys show',
-      'keys revoke',
-      '--config',
-    ]) {
-      expect(stdout).toContain(command);
-    }
-  });
+  test.each([['--help'], ['-h'], ['check', '--help'], ['check', '--config', 'x', '-h']])(
+    '%s %s: 0 and every command',
+    async (...words) => {
+      const { code, stdout, stderr } = await runCommand(words.filter((word) => word !== undefined));
+      expect([code, stderr]).toEqual([0, '']);
+      for (const command of [
+        'serve',
+        'check',
+        'keys issue',
+        'keys list',
+        'keys show',
+        'keys revoke',
+        'upstreams',
+        '--config',
+      ]) {
+        expect(stdout).toContain(command);
+      }
+    },
+  );
 
   test('--version: the one of package.json', async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));

@@ -1,6 +1,6 @@
 // Cross-field checks: references to other names, mutually exclusive fields, unreachable models. It reads the tree instead of the
 // parsed output, so that an invalid field hides no other fault.
-import { isLoopback, readBaseUrl } from '../schema/addresses.ts';
+import { isLoopback, readBaseUrl, readStore } from '../schema/addresses.ts';
 import { TIERS } from '../schema/config-schema.ts';
 import { readDecimal, readInteger } from '../schema/units.ts';
 import { origin, suggestion } from '../source/schema-issues.ts';
@@ -104,6 +104,20 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
       fault(entry.key.start, [...path, 'query', parameter], 'is also in the query of `base_url`');
     }
   }
+  const apiKey = value.entries.get('api_key')?.value;
+  const given = nodeText(apiKey) ?? '';
+  if (apiKey !== undefined && /^bearer\s/i.test(given))
+    warn(
+      apiKey.span.start,
+      [...path, 'api_key'],
+      'begins with `Bearer`, which the gateway adds itself; remove it',
+    );
+  else if (apiKey !== undefined && /^\$\w+$/.test(given))
+    warn(
+      apiKey.span.start,
+      [...path, 'api_key'],
+      'begins with `$`: a variable of the environment is written with braces after the `$`',
+    );
   const credential =
     has('api_key') || has('auth') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
   const at = value.entries.get('base_url')?.value.span.start;
@@ -338,6 +352,11 @@ export function checkReferences(
   checkWorkers(tree, fault);
   checkOutbound(tree, env, fault, warn);
   const secret = findNode(tree, ['secret'])?.node;
+  const store = findNode(tree, ['store'])?.node;
+  const address = readStore(nodeText(store) ?? '');
+  // Only beside a SQLite file can one be generated.
+  if (store !== undefined && address.ok && !('path' in address.value) && !isGiven(secret))
+    fault(store.span.start, ['store'], 'is no SQLite file, so `secret` has to be set');
   const length = nodeText(secret)?.trim().length ?? 0;
   if (secret !== undefined && length > 0 && length < 32) {
     warn(secret.span.start, ['secret'], 'is shorter than 32 characters; use a long random string');
