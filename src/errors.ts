@@ -179,12 +179,12 @@ export const ERRORS = {
   rate_limit_exceeded: limited(
     429,
     'A limit of this key is reached.',
-    'A limit of the tier is reached; the message and the `x-ratelimit` headers name it. The type is `tokens` for token limits. `retry-after` is sent if waiting less than a minute helps, else `x-should-retry: false`.',
+    'A limit of the holder, its key, its team or its model is reached; the message and the `x-ratelimit` headers name it. The type is `tokens` for token limits. `retry-after` is sent if waiting less than a minute helps, else `x-should-retry: false`.',
   ),
   insufficient_quota: kind('insufficient_quota', 'no')(
     429,
     'The tokens of this month are used up.',
-    '`tokens_per_month` of the tier is used up until the next month (UTC), or until the tier changes.',
+    '`tokens_per_month` or a budget is used up until the next month or day (UTC), or until it is raised; the message says whose it is.',
   ),
   headers_too_large: invalid(
     431,

@@ -118,14 +118,15 @@ export function initialTotalsArgs(index: number, totals: HolderTotals | undefine
 }
 
 const VERDICTS = ['refused', 'admitted', 'held'] as const;
+/** In place of a verdict. */
+const NEEDS_TOTALS = 3;
 
 /** @returns the indexes of the scopes whose totals the script needs */
 export function readReserveAnswer(answer: unknown, count: number): ReserveAnswer | readonly number[] {
-  if (typeof answer === 'number' && answer > 0) {
-    return Array.from({ length: count }, (_, index) => index).filter((index) => (answer >> index) & 1);
-  }
+  if (!Array.isArray(answer)) throw unexpected();
+  if (answer[0] === NEEDS_TOTALS) return answer.slice(1).map((index) => Number(index) - 1);
   const size = 2 + LIMITS.length;
-  if (!Array.isArray(answer) || answer.length !== 3 + count * size) throw unexpected();
+  if (answer.length !== 3 + count * size) throw unexpected();
   const member: unknown = answer[2];
   const [verdict = -1, wallMs = 0] = answer.slice(0, 2).map(Number);
   const name = VERDICTS[verdict];

@@ -396,7 +396,7 @@ for index = 1, old and #scopes or 0 do
   oldWindows[index] = old.size == 0 and 0 or old.windows[scopes[index].tag] or false
 end
 
-local isAdmitted, missing, limits, at = operation ~= 'peek', 0, { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }, 1
+local isAdmitted, missing, limits, at = operation ~= 'peek', { 3 }, { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }, 1
 for index = 1, #scopes do
   local scope = scopes[index]
   local values, held = scope.values, isHeld and oldWindows[index]
@@ -407,7 +407,7 @@ for index = 1, #scopes do
     local field, kind = POSITIONS[limit], KINDS[limit]
     at = at + 2
     if field > HEAD and not scope.hasTotals then
-      missing = missing + 2 ^ (index - 1)
+      missing[#missing + 1] = index
       at = last + 1
     elseif kind == 2 or kind == 3 then
       local more = amounts[kind]
@@ -430,7 +430,8 @@ for index = 1, #scopes do
   end
   at = last + 1
 end
-if missing > 0 then
+-- The scopes whose totals have to be read first.
+if #missing > 1 then
   for index = 1, #scopes do
     if scopes[index].isChanged then write(scopes[index]) end
   end

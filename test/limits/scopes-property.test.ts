@@ -131,6 +131,11 @@ class World {
     if (admission.kind === 'admitted') {
       const requests = new Map(names.map((name) => [name, this.#model(name).admit(this.#now, tokens)]));
       this.#running.push({ lease: admission.lease, replica, requests });
+      // Only what is used beyond a reservation exceeds a limit; what costs nothing fits in a spent budget.
+      for (const states of admission.states) {
+        for (const [limit, state] of Object.entries(states))
+          if (tokens > 0 || !limit.startsWith('cost')) expect(state.used).toBeLessThanOrEqual(state.limit);
+      }
     }
     expect(admission.states).toEqual(this.#states(names));
   }

@@ -230,6 +230,22 @@ describe.each<[string, MakeRig]>([
     expect(rig.store.asked).toBe(3);
   });
 
+  test('of a report: hundreds of scopes, whose totals are read together', async () => {
+    await using rig = await makeRig();
+    const limiter = rig.limiter.real;
+    const holder = newHolder();
+    const [first] = scopesOf({ holder }, { holder: WIDE }).list;
+    const models = Array.from({ length: 300 }, (_, index) =>
+      makeScope({ kind: 'model', holderId: holder, model: `m${index}` }, { requests_per_day: index + 1 }),
+    );
+    for (const [index, { id }] of models.entries())
+      rig.store.totals.set(id, totals({ requests_per_day: index }));
+    const states = await limiter.peek(makeScopes(holder, [first, ...models]));
+    expect(
+      states.slice(1).map(({ requests_per_day }) => [requests_per_day?.limit, requests_per_day?.used]),
+    ).toEqual(models.map((_, index) => [index + 1, index]));
+  });
+
   test('where the store fails for one scope, that one starts at 0 and is read again', async () => {
     await using rig = await makeRig();
     const limiter = rig.limiter.real;
