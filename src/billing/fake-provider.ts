@@ -31,6 +31,7 @@ export class FakeProvider extends StoredProvider {
   async simulate(order: Order, what: FakeEvent, ago = 0): Promise<void> {
     const payment = await this.paymentOf(order);
     if (payment === undefined) return;
+    const status = (await this.readFacts(order))?.subscription?.status;
     switch (what) {
       case 'cancelled':
         return this.cancel(order, 'now');
@@ -46,14 +47,15 @@ export class FakeProvider extends StoredProvider {
       case 'lost':
         return this.store.writeStoredPayment({ ...payment, dispute: what });
       case 'failed':
-        if (payment.subscription !== 'active') return;
+        if (status !== 'active') return;
         return this.write({ ...payment, subscription: 'past_due', paidUntil: null }, ago);
       case 'renewed':
       case 'paid': {
-        if (order.mode !== 'subscription') return;
+        // An end is final.
+        if (status === undefined || status === 'canceled') return;
         const paid = { ...payment, subscription: 'active', refund: 'none' } as const;
         if (what === 'paid') return this.write({ ...paid, dispute: 'none', paidUntil: null });
-        if (payment.subscription !== 'active') return;
+        if (status !== 'active') return;
         const end = this.activeState(order, payment).paidUntil + PERIODS[order.interval];
         return this.store.writeStoredPayment({
           ...paid,

@@ -86,12 +86,12 @@ export abstract class StoredProvider implements PaymentProvider {
     const payment = await this.paymentOf(order);
     const current = payment && this.#subscriptionOf(order, payment);
     if (payment === undefined || current == null) return;
-    const isOver = current.status === 'canceled';
-    if (when === 'now') await this.write({ ...payment, subscription: 'canceled', ...ENDED });
-    else if (isOver) return;
-    else if (when === 'never') await this.store.writeStoredPayment({ ...payment, endsAt: null });
-    else {
-      const endsAt = new Date(current.paidUntil).toISOString();
+    // A period that is over, of a payment that failed, has nothing to wait for.
+    const isOver = when === 'period_end' && current.paidUntil <= this.now();
+    if (when === 'now' || (isOver && current.status !== 'canceled'))
+      await this.write({ ...payment, subscription: 'canceled', ...ENDED });
+    else if (current.status !== 'canceled') {
+      const endsAt = when === 'never' ? null : new Date(current.paidUntil).toISOString();
       await this.store.writeStoredPayment({ ...payment, endsAt });
     }
   }

@@ -1,7 +1,16 @@
 // A purchase with the fake provider: pay, decline, lapse, pay again.
 import { networkInterfaces } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ask, codeOf, keyOnPage, listModels, orderByForm, statusOf, textField } from '../e2e/holder.ts';
+import {
+  ask,
+  bearer,
+  codeOf,
+  keyOnPage,
+  listModels,
+  orderByForm,
+  statusOf,
+  textField,
+} from '../e2e/holder.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { cookieOf } from './shop.ts';
@@ -233,6 +242,51 @@ describe('with the test provider', () => {
     await expect.poll(code, { timeout: 20_000 }).toBe('billing_not_active');
     await play('--as', 'paid');
     await expect.poll(code, { timeout: 20_000 }).toBe('good');
+  });
+
+  test('what happens to a payment is played with the buttons of its portal, on this machine alone', async () => {
+    const { cookie, session_id } = await choose('Lite');
+    const early = await post('/checkout/test', { session_id, button: 'renewed' });
+    expect([early.status, early.text()]).toEqual([400, expect.stringContaining('not one of this page')]);
+    await post('/checkout/test', { session_id, button: 'pay' });
+    const key = keyOnPage((await post('/checkout/claim', { session_id }, cookie)).text());
+    const opened = await ask(gateway.url, { target: '/checkout/portal', headers: bearer(key), body: {} });
+    expect(opened.status).toBe(201);
+    const portal = new URL(textField(opened.json(), 'url'));
+    expect(portal.searchParams.get('session_id')).toBe(session_id);
+    const page = async () => (await get(`${portal.pathname}${portal.search}`)).text();
+    expect(await page()).toContain('Test portal');
+    const stateAfter = async (button: string) => {
+      const pressed = await post('/checkout/test', { session_id, button });
+      expect([button, pressed.status, where(pressed).pathname]).toEqual([button, 303, '/checkout/test']);
+      return /<dt>State<\/dt><dd>([^<]*)<\/dd>/.exec(await page())?.[1];
+    };
+    expect(await stateAfter('cancelling')).toBe('active: cancelled, and ends with its period');
+    expect(await stateAfter('resumed')).toBe('active');
+    expect(await stateAfter('renewed')).toBe('active');
+    expect(await stateAfter('failed')).toBe('past_due: payment failed');
+    expect(await statusOf(gateway.url, key)).toBe(200);
+    expect(await stateAfter('paid')).toBe('active');
+    expect(await stateAfter('disputed')).toBe('held: disputed');
+    expect(codeOf(await listModels(gateway.url, key))).toBe('billing_not_active');
+    expect(await stateAfter('won')).toBe('active');
+    expect(await statusOf(gateway.url, key)).toBe(200);
+    // Another machine gets neither the page nor the buttons.
+    const remote = { 'x-forwarded-for': '203.0.113.9' };
+    const shown = await ask(gateway.url, {
+      method: 'GET',
+      target: `${portal.pathname}${portal.search}`,
+      headers: remote,
+    });
+    const pressed = await ask(gateway.url, {
+      target: '/checkout/test',
+      headers: { ...remote, 'content-type': 'application/x-www-form-urlencoded' },
+      body: new URLSearchParams({ session_id, button: 'cancelled' }).toString(),
+    });
+    expect([shown.status, pressed.status]).toEqual([404, 404]);
+    expect(await statusOf(gateway.url, key)).toBe(200);
+    expect(await stateAfter('refunded')).toBe('ended: refunded in full');
+    expect(await stateAfter('cancelled')).toBe('ended: refunded in full');
   });
 
   test('an unknown order has no page, and there is no webhook', async () => {
