@@ -158,7 +158,21 @@ export type UsageScope =
   | { readonly kind: 'team'; readonly id: string }
   /** A key with those it was rotated from and into: `KeySummary.lineage`. */
   | { readonly kind: 'key'; readonly lineage: string }
+  /** `model` is an entry of `models`: a name or a pattern. */
   | { readonly kind: 'model'; readonly holderId: string; readonly model: string };
+
+/** The beginning and the end of the names that a pattern stands for; undefined for an exact name. */
+export function patternParts(entry: string): readonly [beginning: string, end: string] | undefined {
+  const star = entry.indexOf('*');
+  return star === -1 ? undefined : [entry.slice(0, star), entry.slice(star + 1)];
+}
+
+/** Whether usage that is booked under a name counts for an entry of `models`: its own, or that of a name that its pattern stands for. */
+export function countsFor(entry: string, model: string): boolean {
+  const [beginning, end] = patternParts(entry) ?? [];
+  if (beginning === undefined || end === undefined || model === entry) return model === entry;
+  return model.length > beginning.length + end.length && model.startsWith(beginning) && model.endsWith(end);
+}
 
 /** Usage in the current UTC day or month, for each limit over one of them. */
 export type HolderTotals = Readonly<Record<TotalLimit['name'], number>>;

@@ -229,6 +229,47 @@ describe('on one gateway', () => {
   });
 });
 
+test('a budget that comes later counts what was used before it, and so does a restart', async () => {
+  const models = {
+    'o/*': { targets: [{ upstream: 'up', model: '*' }], price: PRICE },
+    'o/exact': { targets: [{ upstream: 'up', model: 'x' }], price: PRICE },
+  };
+  const config = configOf({ requests_per_day: 1000 }, { models });
+  await using gateway = await startGateway({ config });
+  const teamId = await addTeam(gateway, 'Search');
+  const keys = {
+    holder: await issue(gateway),
+    key: await issue(gateway),
+    team: await issue(gateway, { teamId }),
+    model: await issue(gateway),
+  };
+  const pattern = ['o/é', 'o/b', 'o/exact'];
+  for (const key of [keys.holder, keys.key, keys.team]) expect(await admitted(gateway, key, 3)).toBe(3);
+  for (const model of pattern) expect(await admitted(gateway, keys.model, 1, model)).toBe(1);
+  const prefix = (key: string) => key.slice(0, 8);
+  await command(gateway, 'holders', 'set', prefix(keys.holder), '--budget', '5/month');
+  await command(gateway, 'keys', 'set', prefix(keys.key), '--budget', '5/month');
+  await command(gateway, 'teams', 'set', 'Search', '--budget', '5/month');
+  await command(gateway, 'holders', 'set', prefix(keys.model), '--model-budget', 'o/*:5/month');
+  const limited = async (at: Gateway, key: string) => {
+    const limits = await usage(at, key);
+    return Array.isArray(limits) ? limits.find(({ limit }) => limit === 'cost_per_month')?.used : undefined;
+  };
+  for (const key of Object.values(keys))
+    await until(async () => (await limited(gateway, key)) !== undefined, 'the budget', 5000);
+  // The exact name is an entry of its own; usage in the store does not tell it from a name of the pattern.
+  expect(await Promise.all(Object.values(keys).map((key) => limited(gateway, key)))).toEqual([3, 3, 3, 3]);
+  for (const key of [keys.holder, keys.key, keys.team]) expect(await admitted(gateway, key, 4)).toBe(2);
+  expect(await admitted(gateway, keys.model, 4, 'o/c')).toBe(2);
+  expect(await admitted(gateway, keys.model, 2, 'o/exact')).toBe(2);
+  await gateway.app.close();
+  const store = `sqlite:${gateway.directory.file('tollgate.db')}`;
+  const spool = gateway.directory.file('usage');
+  await using again = await startGateway({ config: { ...config, store, usage: { spool } } });
+  for (const key of [keys.holder, keys.key, keys.team]) expect(await admitted(again, key, 1)).toBe(0);
+  expect(await admitted(again, keys.model, 1, 'o/d')).toBe(0);
+});
+
 /** A receiver of messages; the first is answered 500. */
 async function startReceiver() {
   const received: { readonly body: string; readonly signature: string }[] = [];

@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { USAGE_SUMS } from '../../src/store/usage-record.ts';
+import { countsFor, USAGE_SUMS } from '../../src/store/usage-record.ts';
 import { countsOf, earlierUsage, run } from './older.ts';
 import { newKey } from './samples.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
@@ -119,6 +119,33 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await add({ holderId, prefix: first.prefix, model: 'other' });
     expect(await requests({ kind: 'model', holderId, model: 'other' })).toBe(1);
     expect(await requests({ kind: 'model', holderId, model: 'gpt' })).toBe(4);
+  });
+
+  test('a pattern of models has the usage of the names that it stands for, as pending usage counts', async () => {
+    const names = [
+      'o/a',
+      'o/𝒳',
+      'o/',
+      'o/*',
+      'O/a',
+      'po/a',
+      'a-mini',
+      '-mini',
+      'a-minix',
+      '',
+      '%',
+      'a-*mini',
+    ];
+    await add(...names.map((model) => ({ holderId: 'h', model })), { holderId: 'other', model: 'o/a' });
+    for (const entry of ['o/*', '*-mini', 'a*x', '*', 'o/a', '%*', '𝒳*', '*𝒳']) {
+      const counted = names.filter((name) => countsFor(entry, name)).length;
+      expect([entry, await requests({ kind: 'model', holderId: 'h', model: entry })]).toEqual([
+        entry,
+        counted,
+      ]);
+    }
+    expect(names.filter((name) => countsFor('o/*', name))).toEqual(['o/a', 'o/𝒳', 'o/*']);
+    expect(names.filter((name) => countsFor('*-mini', name))).toEqual(['a-mini']);
   });
 
   test('what an earlier version writes beside counts once, for the present team of the holder', async () => {

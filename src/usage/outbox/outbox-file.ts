@@ -6,7 +6,7 @@ import { closeSync, existsSync, mkdirSync, openSync, rmSync, writeFileSync } fro
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
-import type { UsageRow } from '../../store/usage-record.ts';
+import { patternParts, type UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
 import { joinRow, type PendingFilter, readRow, writeLine } from './outbox-row.ts';
 
@@ -305,8 +305,15 @@ function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
       return ['context ->> 0 = ?', filter.id];
     case 'prefixes':
       return ['cells ->> 2 in (select value from json_each(?))', JSON.stringify(filter.prefixes)];
-    case 'model':
-      return ['holder = ? and cells ->> 3 = ?', filter.holderId, filter.model];
+    case 'model': {
+      const [beginning, end] = patternParts(filter.model) ?? [];
+      if (beginning === undefined || end === undefined)
+        return ['holder = ? and cells ->> 3 = ?', filter.holderId, filter.model];
+      const name = '(cells ->> 3)';
+      const matches = `substr(${name}, 1, length(?2)) = ?2 and substr(${name}, length(${name}) - length(?3) + 1) = ?3`;
+      const isLonger = `length(${name}) > length(?2) + length(?3)`;
+      return [`holder = ?1 and (${isLonger} and ${matches})`, filter.holderId, beginning, end];
+    }
   }
 }
 

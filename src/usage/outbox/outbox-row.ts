@@ -1,6 +1,12 @@
 // A usage row as text: in outbox files, and in lines of files (`.aside`, and `.jsonl` of the former format). It is validated when it is
 // read, because a damaged disk can return anything.
-import { USAGE_SUMS, type UsageRow, type UsageScope, usageSums } from '../../store/usage-record.ts';
+import {
+  countsFor,
+  USAGE_SUMS,
+  type UsageRow,
+  type UsageScope,
+  usageSums,
+} from '../../store/usage-record.ts';
 import { memberOf, parse } from '../../wire/error-answer.ts';
 import { isSane } from '../records/request-usage.ts';
 
@@ -19,7 +25,7 @@ export function isAmong(filter: PendingFilter, { holderId, teamId, prefix, model
     case 'prefixes':
       return filter.prefixes.includes(prefix);
     case 'model':
-      return holderId === filter.holderId && model === filter.model;
+      return holderId === filter.holderId && countsFor(filter.model, model);
   }
 }
 

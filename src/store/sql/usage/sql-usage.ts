@@ -6,6 +6,7 @@ import type { UsageStore } from '../../store.ts';
 import {
   addSums,
   MONTH_TEXTS,
+  patternParts,
   USAGE_SUMS,
   type UsageRow,
   type UsageScope,
@@ -124,11 +125,22 @@ function periodsOf(scope: UsageScope, day: string): RawBuilder<unknown> {
     scope.kind === 'holder'
       ? sql`holder_id = ${scope.id}`
       : scope.kind === 'model'
-        ? sql`holder_id = ${scope.holderId} and model = ${scope.model}`
+        ? sql`holder_id = ${scope.holderId} and ${isOfModel(scope.model)}`
         : sql`holder_id = (select holder_id from keys where prefix = ${scope.lineage})
           and prefix in (${prefixes(scope.lineage)})`;
   return sql`select case when substr(hour, 1, 10) = ${day} then 1 else 0 end as in_day, 1 as in_month, ${COUNTED}
     from usage_hours where ${whose} and hour >= ${month} and substr(hour, 1, 7) = ${month}`;
+}
+
+/** As `countsFor`. */
+function isOfModel(entry: string): RawBuilder<unknown> {
+  const [beginning, end] = patternParts(entry) ?? [];
+  if (beginning === undefined || end === undefined) return sql`model = ${entry}`;
+  // In characters, as the databases count.
+  const [first, last] = [Array.from(beginning).length, Array.from(end).length];
+  return sql`(model = ${entry} or (length(model) > ${sql.lit(first + last)}
+    and substr(model, 1, ${sql.lit(first)}) = ${beginning}
+    and substr(model, length(model) - ${sql.lit(last - 1)}) = ${end}))`;
 }
 
 function prefixes(lineage: string): RawBuilder<unknown> {
