@@ -78,10 +78,19 @@ describe('a drained upstream', () => {
   afterAll(() => gateway?.close());
 
   test('finishes what runs, and gets nothing new of any kind', async () => {
+    const headers = { authorization: `Bearer ${await gateway.key()}` };
+    const created = { id: 'resp_1', object: 'response', status: 'completed', model: 'x', output: [] };
+    a.next(json(200, created));
+    const stored = await fetch(`${gateway.url}/v1/responses`, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'alone', input: 'x' }),
+    });
+    expect(stored.status).toBe(200);
     const held = Promise.withResolvers<void>();
     a.next([waitFor(held.promise), json(200, completion())]);
     const running = gateway.chat(chatRequest({ model: 'alone' }));
-    await until(() => a.requests.length === 1, 'the request');
+    await until(() => a.requests.length === 2, 'the request');
     const { code, stdout, stderr } = await tollgate('upstreams', 'drain', 'a', '--reason', 'a new key');
     expect([code, stdout]).toEqual([
       0,
@@ -95,7 +104,8 @@ describe('a drained upstream', () => {
 
     expect(await ask(gateway, 'both')).toEqual([200, undefined]);
     expect(await ask(gateway, 'alone')).toEqual(OUT);
-    const headers = { authorization: `Bearer ${await gateway.key()}` };
+    const again = await fetch(`${gateway.url}/v1/responses/resp_1`, { headers });
+    expect([again.status, await again.json()]).toMatchObject([503, { error: { code: OUT[1] } }]);
     const files = await fetch(`${gateway.url}/v1/files`, { headers });
     expect([files.status, Reflect.get(Object(await files.json()), 'error')]).toMatchObject([
       503,
@@ -114,9 +124,9 @@ describe('a drained upstream', () => {
       headers: { ...headers, ...handshake },
     });
     expect([session.status, session.json()]).toMatchObject([503, { error: { code: OUT[1] } }]);
-    expect(a.requests).toHaveLength(1);
+    expect(a.requests).toHaveLength(2);
     expect(await gateway.metric('tollgate_upstream_unserved_total{outcome="upstream_out_of_service"}')).toBe(
-      2,
+      3,
     );
     expect(await gateway.metric('tollgate_upstream_in_service{upstream="a"}')).toBe(0);
     expect(await gateway.logLine(({ msg }) => String(msg).startsWith('upstream drained'))).toMatchObject({
