@@ -728,6 +728,29 @@ describe('errors of the gateway over HTTP', () => {
       expect((await own.chat(chatRequest(), { key: good })).status).toBe(200);
     });
 
+    test('no_subscription: a key that nobody pays for has no customer portal', async () => {
+      const target = '/checkout/portal';
+      const response = await ask(gateway.url, { target, headers: bearer(key), body: {} });
+      expectError(response, 'no_subscription');
+    });
+
+    test('model_unpriced: a budget cannot count what has no price', async () => {
+      const target = { upstream: 'up', model: 'm' };
+      await using own = await startGateway({
+        upstreams: { up: upstream.baseUrl },
+        config: {
+          currency: 'usd',
+          models: {
+            priced: { targets: [target], price: { input: 1, output: 1 } },
+            'test-model': { targets: [target] },
+          },
+          tiers: { Pro: { budget: { per_month: 5 } } },
+          budgets: { unpriced: 'refuse' },
+        },
+      });
+      expectError(await own.chat(chatRequest()), 'model_unpriced');
+    });
+
     test('overloaded: what is new waits, and is told so; health is still answered', async () => {
       const overload = { heap: 0.01 };
       await using own = await startGateway({ upstreams: { up: upstream.baseUrl }, config: { overload } });
