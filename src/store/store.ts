@@ -183,7 +183,7 @@ export interface UsageStore {
   /** What `forgetUsage` left. */
   usageKept(): Promise<UsageKept>;
 
-  /** Months with usage or a closing, the latest first. */
+  /** Months with usage or a closing, in order. */
   months(): Promise<readonly UsageMonth[]>;
 
   /** Rows of a month in the order of their texts, by bytes. @param after the texts of a row */

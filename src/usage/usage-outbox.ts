@@ -132,7 +132,8 @@ export class UsageOutbox {
   /** Counts a request. It is cheap, does not wait and never throws. */
   record(record: UsageRecord): void {
     try {
-      for (const row of rowsOf({ ...record, model: this.#models.nameOf(record) })) {
+      const model = this.#models.nameOf(record);
+      for (const row of rowsOf(model === record.model ? record : { ...record, model })) {
         const isFull = this.#rows >= this.#limits.memoryRows && !this.#fresh.has(row);
         if (this.#isClosed || isFull) this.#dropped(this.#isClosed ? 'closed' : 'memory', row.sums.requests);
         else this.#fresh.add(row);
