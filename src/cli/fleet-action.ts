@@ -63,11 +63,12 @@ export class Fleet implements AsyncDisposable {
   /**
    * Sends a message to all replicas; its outcome is `result` from then on. Never rejects.
    * @param needs capability that a replica needs to act on it; undefined when every version can
+   * @param deadlineMs maximum wait for the last answer
    */
-  async send(body: string, needs: Capability | undefined): Promise<BroadcastResult> {
+  async send(body: string, needs: Capability | undefined, deadlineMs = CONFIRM_MS): Promise<BroadcastResult> {
     const parts = { redis: this.#redis, url: this.#url, logger: this.#logger };
     try {
-      this.#result = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, CONFIRM_MS, needs) };
+      this.#result = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, deadlineMs, needs) };
     } catch (error) {
       this.#result = { kind: 'unsent', cause: error instanceof Error ? error.message : String(error) };
     }

@@ -21,6 +21,9 @@ import { Fleet } from './fleet-action.ts';
 /** In bytes. Far above the largest possible list of states. */
 const MAX_RESPONSE = 2 ** 23;
 
+/** A process that was killed just now counts as one that does not answer; do not wait for it for long. In milliseconds. */
+const FLEET_MS = 2000;
+
 /** What one process reports. */
 export interface ReplicaState {
   readonly id: string;
@@ -95,7 +98,7 @@ async function fetchOwn(admin: StaticConfig['admin'], timeoutMs: number): Promis
 
 async function fetchFleet(redis: string): Promise<Pick<LiveState, 'silent'> & { replicas: ReplicaState[] }> {
   await using fleet = await Fleet.open(redis);
-  const result = await fleet.send(REPORT_STATES, 'upstreams');
+  const result = await fleet.send(REPORT_STATES, 'upstreams', FLEET_MS);
   if (result.kind === 'unsent') return { replicas: [], silent: [] };
   const { confirmed, missing, incapable } = result.confirmation;
   const silent = [...missing, ...incapable].map(({ id }) => id);

@@ -17,7 +17,7 @@ import { OriginQuarantines } from './http/origin-quarantine.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
 import { UpstreamEgress } from './outbound/upstream-egress.ts';
 import { providerOf, serverOf } from './provider-name.ts';
-import type { Drains } from './state/drains.ts';
+import { type Drains, shownDrain } from './state/drains.ts';
 import { HealthProbe } from './state/health-probe.ts';
 import type { UpstreamState } from './state/upstream-state.ts';
 import type { Call, Sink, Transport } from './transport.ts';
@@ -237,10 +237,7 @@ export class Upstream {
       in_flight: this.#inFlightGauge.value ?? 0,
       max_concurrency: this.config.max_concurrency,
       credential: this.#credential.age,
-      drained:
-        drain === undefined
-          ? null
-          : { by: drain.actor, at: drain.at, until: drain.until, reason: drain.reason },
+      drained: drain === undefined ? null : shownDrain(drain),
     };
   }
 

@@ -204,8 +204,8 @@ test('without Redis, a drain holds in every process on the store, and after a re
   const alone = (...words: string[]) => runCommand([...words, '--config', file], { TEST_DIR: folder.path });
   const listed = await alone('upstreams', 'list', '--json');
   expect(JSON.parse(listed.stdout)).toMatchObject([
-    { upstream: 'a', state: 'drained' },
-    { upstream: 'b', state: 'unknown' },
+    { upstream: 'a', state: 'drained', drained: { by: expect.stringMatching(/^cli:/), reason: null } },
+    { upstream: 'b', state: 'unknown', drained: null },
   ]);
   expect((await alone('upstreams', 'resume', 'a')).code).toBe(0);
 });

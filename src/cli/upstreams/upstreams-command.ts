@@ -4,8 +4,8 @@ import { storableText } from '../../auth/stored-text.ts';
 import type { Config, DynamicConfig } from '../../config/schema/config-schema.ts';
 import { weightInUse } from '../../config/schema/target-schema.ts';
 import type { Store } from '../../store/store.ts';
-import type { UpstreamDrain, UpstreamEvent } from '../../store/upstream-record.ts';
-import { DRAINS_CHANGED } from '../../upstream/state/drains.ts';
+import type { UpstreamEvent } from '../../store/upstream-record.ts';
+import { DRAINS_CHANGED, isOver, shownDrain } from '../../upstream/state/drains.ts';
 import type { UpstreamState } from '../../upstream/state/upstream-state.ts';
 import { type Arguments, didYouMean, readArguments, readTime, UsageError } from '../arguments.ts';
 import { broadcastText, type FleetAction } from '../fleet-action.ts';
@@ -70,7 +70,7 @@ async function statesOf(config: Config, { upstreams }: Store) {
     const state = merged?.find((each) => each.upstream === name);
     if (state !== undefined) return state;
     const row = drains.find((each) => each.upstream === name);
-    const drained = row === undefined || isOver(row) ? null : { by: row.actor, ...row };
+    const drained = row === undefined || isOver(row) ? null : shownDrain(row);
     return {
       upstream: name,
       state: enabled === false ? 'disabled' : drained === null ? 'unknown' : 'drained',
@@ -199,10 +199,11 @@ async function drain(argv: readonly string[], io: CommandIo): Promise<number> {
   const end = given.text('for');
   const until = end === undefined ? null : readTime(end, '--for', now, 1);
   if (until !== null && Date.parse(until) <= now) throw new UsageError('--for is in the past');
-  const row = { at: new Date(now).toISOString(), until, ...authorOf(given, io) };
+  const about = { at: new Date(now).toISOString(), until, ...authorOf(given, io) };
   return withStore(given, io, 'must exist', async (store, config) => {
     const upstream = requireUpstream(given, config.dynamic);
-    await store.upstreams.drain({ upstream, ...row });
+    const row = { upstream, ...about };
+    await store.upstreams.drain(row);
     const drains = await store.upstreams.drains();
     const alone = modelsWithoutTarget(config.dynamic, new Set(drains.map((each) => each.upstream)));
     if (alone.length > 0)
@@ -211,7 +212,7 @@ async function drain(argv: readonly string[], io: CommandIo): Promise<number> {
         `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`,
       );
     const what = `${upstream} is drained ${until === null ? 'until it is resumed' : `until ${until}`}.`;
-    return announce(given, io, config, DRAIN, { upstream, drained: { by: row.actor, ...row } }, what);
+    return announce(given, io, config, DRAIN, { upstream, drained: shownDrain(row) }, what);
   });
 }
 
@@ -268,8 +269,4 @@ function modelsWithoutTarget({ models, upstreams }: DynamicConfig, drained: Read
   const isUsed = (target: DynamicConfig['models'][string]['targets'][number]) =>
     weightInUse(target) > 0 && upstreams[target.upstream]?.enabled !== false && !drained.has(target.upstream);
   return Object.entries(models).flatMap(([name, { targets }]) => (targets.some(isUsed) ? [] : [name]));
-}
-
-function isOver({ until }: UpstreamDrain): boolean {
-  return until !== null && Date.parse(until) <= Date.now();
 }

@@ -3,6 +3,7 @@
 
 import type { UpstreamDrain, UpstreamStore } from '../../store/upstream-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
+import type { UpstreamState } from './upstream-state.ts';
 
 const INTERVAL_MS = 1000;
 
@@ -101,6 +102,12 @@ export class Drains {
   }
 }
 
-function isOver({ until }: UpstreamDrain): boolean {
+/** A drain as it is shown. */
+export function shownDrain({ actor: by, at, until, reason }: UpstreamDrain): UpstreamState['drained'] {
+  return { by, at, until, reason };
+}
+
+/** Whether its time is over. */
+export function isOver({ until }: UpstreamDrain): boolean {
   return until !== null && Date.parse(until) <= Date.now();
 }
