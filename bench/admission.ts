@@ -1,5 +1,6 @@
-// What admitting and settling a request costs: in memory in nanoseconds, in Redis as a multiple of one bare round trip in the
-// same run: `node bench/admission.ts`. Medians of many samples, taken in turns.
+// What admitting and settling a request costs, in one scope and in four, each with all limits and budgets: in memory in nanoseconds, in
+// Redis as a multiple of one bare round trip in the same run, and the CPU time of both processes: `node bench/admission.ts`. Medians of
+// many samples, taken in turns.
 
 import type { TierLimits } from '../src/config/limit-table.ts';
 import { eachLimit, eachTotal } from '../src/config/limit-table.ts';
@@ -25,11 +26,23 @@ const METRICS = {
 const SAMPLES = 25;
 const AMOUNTS = { tokens: 1000, cost: 1000 };
 
-function scopesOf(id: string): Scopes {
-  return makeScopes(id, [makeScope({ kind: 'holder', id }, LIMITS)]);
-}
+type ScopesOf = (id: string) => Scopes;
 
-const ONE = scopesOf('holder');
+const oneScope: ScopesOf = (id) => makeScopes(id, [makeScope({ kind: 'holder', id }, LIMITS)]);
+
+/** Of a team, with limits of the key and the model. */
+const fourScopes: ScopesOf = (id) => {
+  const team = `team-${id}`;
+  return makeScopes(team, [
+    makeScope({ kind: 'holder', id }, LIMITS),
+    makeScope({ kind: 'key', lineage: id }, LIMITS),
+    makeScope({ kind: 'team', id: team }, LIMITS),
+    makeScope({ kind: 'model', holderId: id, model: 'm' }, LIMITS),
+  ]);
+};
+
+const ONE = oneScope('holder');
+const FOUR = fourScopes('member');
 
 function median(values: number[]): number {
   const sorted = values.toSorted((one, other) => one - other);
@@ -46,7 +59,7 @@ const initialTotals = new InitialTotals({
   metrics: METRICS,
 });
 
-async function inMemory(holders: number): Promise<number> {
+async function inMemory(holders: number, scopesOf: ScopesOf): Promise<number> {
   const limiter = new MemoryLimiter({ initialTotals, metrics: METRICS });
   const all = Array.from({ length: holders }, (_, number) => scopesOf(`holder-${number}`));
   for (const each of all) settle(await limiter.admit(each, AMOUNTS));
@@ -90,9 +103,10 @@ async function compareMany(works: (() => Promise<unknown>)[]): Promise<number[]>
   return samples.map(median);
 }
 
-for (const holders of [1, 1000, 50_000]) {
+for (const holders of [1, 1000, 20_000]) {
+  const [one, four] = [await inMemory(holders, oneScope), await inMemory(holders, fourScopes)];
   console.log(
-    `in memory, ${holders} holders: ${(await inMemory(holders)).toFixed(0)} ns to admit and settle`,
+    `in memory, ${holders} holders: to admit and settle ${one.toFixed(0)} ns in one scope, ${four.toFixed(0)} ns in four`,
   );
 }
 
@@ -105,24 +119,56 @@ const client = new RedisClient({
 await client.start();
 const limiter = new RedisLimiter({ redis: client, initialTotals, metrics: METRICS });
 const ping = () => client.run((redis) => redis.get('nothing'));
-const admit = async () => settle(await limiter.admit(ONE, AMOUNTS));
+const admitIn = async (scopes: Scopes) => settle(await limiter.admit(scopes, AMOUNTS));
 const look = () => limiter.peek(ONE);
-await admit();
+await admitIn(ONE);
+await admitIn(FOUR);
 for (const [name, measure] of [
   ['one at a time', compare],
   ['100 at once', compareMany],
 ] as const) {
-  const [bare = 0, peek = 0, both = 0] = await measure([
-    ping,
-    look,
-    async () => {
-      await admit();
-      await limiter.settled();
-    },
-  ]);
+  const whole = (scopes: Scopes) => async () => {
+    await admitIn(scopes);
+    await limiter.settled();
+  };
+  const [bare = 0, peek = 0, one = 0, four = 0] = await measure([ping, look, whole(ONE), whole(FOUR)]);
   console.log(
     `in Redis, ${name}: a bare GET ${bare.toFixed(0)} µs; a look at the limits ${(peek / bare).toFixed(2)} of it; ` +
-      `to admit and, after that, settle ${(both / bare).toFixed(2)} of it`,
+      `to admit and, after that, settle ${(one / bare).toFixed(2)} of it in one scope, ${(four / bare).toFixed(2)} in four`,
+  );
+}
+
+/** CPU time of redis-server so far, in microseconds. */
+async function redisTime(): Promise<number> {
+  const info = String(await server.command('INFO', 'cpu'));
+  const seconds = (name: string) => Number(new RegExp(`${name}:([0-9.]+)`).exec(info)?.[1] ?? Number.NaN);
+  return (seconds('used_cpu_user') + seconds('used_cpu_sys')) * 1e6;
+}
+
+const BATCH = 1000;
+interface Times {
+  readonly scopes: Scopes;
+  readonly redis: number[];
+  readonly replica: number[];
+}
+
+const times = [ONE, FOUR].map((scopes): Times => ({ scopes, redis: [], replica: [] }));
+for (let round = 0; round < 15; round += 1) {
+  for (const { scopes, redis, replica } of times) {
+    const [before, own] = [await redisTime(), process.cpuUsage()];
+    for (let done = 0; done < BATCH; done += 50) {
+      await Promise.all(Array.from({ length: 50 }, () => admitIn(scopes)));
+      await limiter.settled();
+    }
+    const { user, system } = process.cpuUsage(own);
+    if (round < 3) continue;
+    redis.push(((await redisTime()) - before) / BATCH);
+    replica.push((user + system) / BATCH);
+  }
+}
+for (const { scopes, redis, replica } of times) {
+  console.log(
+    `in Redis, ${scopes.list.length} of a request's scopes: ${median(redis).toFixed(1)} µs of redis-server, ${median(replica).toFixed(1)} µs of the replica`,
   );
 }
 await limiter.close();
