@@ -49,6 +49,13 @@ export type OwnLimits = z.infer<typeof OwnLimitsSchema>;
 /** Limits in force, and from which shares of its budgets on there are warnings. */
 export type BudgetedLimits = TierLimits & { readonly soft?: readonly number[] };
 
+/** New terms, or those that a change makes of the present ones, so that two changes at a time keep both. */
+export type TermsChange = Terms | ((before: Terms) => Terms);
+
+export function changedTerms(before: Terms, change: TermsChange = before): Terms {
+  return typeof change === 'function' ? change(before) : change;
+}
+
 export const NO_TERMS: Terms = {};
 const NO_LIMITS: BudgetedLimits = {};
 

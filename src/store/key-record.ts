@@ -1,6 +1,6 @@
 // Records of keys and their holders. No type in this folder can contain a whole key: see auth/key/key.ts.
 import type { Tier } from '../config/schema/config-schema.ts';
-import type { Terms } from '../config/terms.ts';
+import type { Terms, TermsChange } from '../config/terms.ts';
 
 declare const prefixBrand: unique symbol;
 
@@ -43,7 +43,7 @@ export interface HolderChange {
   readonly standing?: BillingStatus;
   readonly name?: string | null;
   readonly teamId?: string | null;
-  readonly terms?: Terms;
+  readonly terms?: TermsChange;
   /** Those that change; a value of null removes the label. */
   readonly labels?: LabelChange;
 }
@@ -58,7 +58,7 @@ export type LabelChange = Readonly<Record<string, string | null>>;
 export interface ActiveKeyChange {
   readonly name?: string | null;
   readonly expiresAt?: string | null;
-  readonly terms?: Terms;
+  readonly terms?: TermsChange;
 }
 
 /** Who changes something, when and why. */

@@ -1,6 +1,6 @@
 // Records of teams and of the search for holders.
 import type { Tier } from '../config/schema/config-schema.ts';
-import type { Terms } from '../config/terms.ts';
+import type { Terms, TermsChange } from '../config/terms.ts';
 import type {
   Authorship,
   BillingStatus,
@@ -30,7 +30,7 @@ export interface TeamSummary extends Team {
 /** Omitted members stay unchanged. */
 export interface TeamChange {
   readonly name?: string;
-  readonly terms?: Terms;
+  readonly terms?: TermsChange;
   readonly labels?: LabelChange;
 }
 

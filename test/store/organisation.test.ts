@@ -1,6 +1,7 @@
 // Teams, names, labels, expiry and last use in each kind of database, and the search for them.
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Terms } from '../../src/config/terms.ts';
 import type { HolderOf, KeyRecord, Prefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -101,6 +102,25 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       await store.organisation.removeTeam(two, BY);
       await store.organisation.changeTeam(one, { name: 'three' }, BY);
       expect(await store.organisation.teamsAfter(last, 10)).toMatchObject([{ id: one }]);
+    });
+
+    test('keeps all of several changes of its terms at a time', async () => {
+      const id = await addTeam('one');
+      const names = ['concurrency', 'requests_per_day', 'tokens_per_day', 'tokens_per_month'] as const;
+      const change = (name: (typeof names)[number]) => (before: Terms) => ({
+        limits: { ...before.limits, [name]: 7 },
+      });
+      const all = { concurrency: 7, requests_per_day: 7, tokens_per_day: 7, tokens_per_month: 7 };
+      await Promise.all(names.map((name) => store.organisation.changeTeam(id, { terms: change(name) }, BY)));
+      expect(await store.organisation.findTeam({ id })).toMatchObject({ terms: { limits: all } });
+      const { holderId, prefix: key } = await add();
+      await Promise.all(names.map((name) => store.changeHolder(holderId, { terms: change(name) }, null, AT)));
+      expect(await store.findHolder(holderId)).toMatchObject({ terms: { limits: all } });
+      await Promise.all(names.map((name) => store.changeKey(key, { terms: change(name) }, BY)));
+      expect(await store.findKey(key)).toMatchObject({
+        terms: { limits: all },
+        holderTerms: { limits: all },
+      });
     });
 
     test('has at most 20 labels, however many commands set them', async () => {

@@ -2,6 +2,7 @@
 // the holder and notifies the fleet.
 import { changeHolder } from '../../auth/holder-change.ts';
 import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
+import type { Terms } from '../../config/terms.ts';
 import { BILLING_STATUSES, type HolderChange, isPrefix } from '../../store/key-record.ts';
 import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
@@ -174,11 +175,15 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   const more = async (store: Store, id: string, config: DynamicConfig): Promise<HolderChange> => {
     const holder = await store.findHolder(id);
     const owner = holder && ({ kind: 'holder', config, tier: holder.tier } as const);
-    const own = owner && termsOptions(given, holder.terms, owner);
     const isForced = given.flag('force');
-    const terms = (owner && modelLimitOptions(given, own ?? holder.terms, owner, isForced)) ?? own;
+    const termsOf = (before: Terms) => {
+      const own = owner && termsOptions(given, before, owner);
+      return (owner && modelLimitOptions(given, own ?? before, owner, isForced)) ?? own;
+    };
+    const isLimited = holder !== undefined && termsOf(holder.terms) !== undefined;
+    const terms = (before: Terms) => termsOf(before) ?? before;
     const joined = team === undefined ? undefined : await teamId(store, team);
-    return { ...(joined !== undefined && { teamId: joined }), ...(terms && { terms }) };
+    return { ...(joined !== undefined && { teamId: joined }), ...(isLimited && { terms }) };
   };
   return change(given, wanted, 'is changed', io, more);
 }

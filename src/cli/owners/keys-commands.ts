@@ -7,7 +7,7 @@ import { type IssuedKey, KeyIssuer, revokeKey } from '../../auth/key-issuer.ts';
 import { storableText } from '../../auth/stored-text.ts';
 import { Claims } from '../../billing/key-claims.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
-import { NO_TERMS } from '../../config/terms.ts';
+import { NO_TERMS, type Terms } from '../../config/terms.ts';
 import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -296,15 +296,12 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     const before = await store.findKey(prefix);
     if (before === undefined) throw noSuchKey();
     const { tier, holderTerms } = before;
-    const terms = termsOptions(given, before.terms, {
-      kind: 'key',
-      config: config.dynamic,
-      tier,
-      holderTerms,
-    });
-    if (Object.keys(change).length === 0 && terms === undefined)
+    const owner = { kind: 'key', config: config.dynamic, tier, holderTerms } as const;
+    const isLimited = termsOptions(given, before.terms, owner) !== undefined;
+    if (Object.keys(change).length === 0 && !isLimited)
       throw new UsageError('give what to set, such as --name or --expires');
-    const outcome = await store.changeKey(prefix, { ...change, ...(terms && { terms }) }, by);
+    const terms = (present: Terms) => termsOptions(given, present, owner) ?? present;
+    const outcome = await store.changeKey(prefix, { ...change, ...(isLimited && { terms }) }, by);
     if (outcome.kind === 'unknown') throw noSuchKey();
     if (outcome.kind === 'ended') throw new Error(`the key has ended: it is ${outcome.record.state}`);
     await announceChanged({ announcer: fleet?.confirmingAnnouncer('tier') }, [outcome.record], by.at);

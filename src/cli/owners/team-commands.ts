@@ -1,7 +1,7 @@
 // `tollgate teams`: groups of holders. It works on the store directly, with or without a running gateway.
 import { randomUUID } from 'node:crypto';
 import { storableText } from '../../auth/stored-text.ts';
-import { NO_TERMS } from '../../config/terms.ts';
+import { NO_TERMS, type Terms } from '../../config/terms.ts';
 import type { Team, TeamEvent, TeamSummary } from '../../store/organisation-record.ts';
 import { type Arguments, readArguments } from '../arguments.ts';
 import { type CommandIo, runSubcommand, write, writeList } from '../support-command.ts';
@@ -113,8 +113,10 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
   return withStore(given, io, 'must exist', async (store, { dynamic }) => {
     const id = await teamId(store, given.operands[0] ?? '');
     const team = await store.organisation.findTeam({ id });
-    const terms = team && limitOptions(given, team.terms, { kind: 'team', config: dynamic }, false);
-    const result = await store.organisation.changeTeam(id, { ...change, ...(terms && { terms }) }, by);
+    const termsOf = (before: Terms) => limitOptions(given, before, { kind: 'team', config: dynamic }, false);
+    const isLimited = team !== undefined && termsOf(team.terms) !== undefined;
+    const terms = (before: Terms) => termsOf(before) ?? before;
+    const result = await store.organisation.changeTeam(id, { ...change, ...(isLimited && { terms }) }, by);
     if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
     if (result.kind === 'unknown') throw new Error('the team was removed just now');
     return writeResult(given, io, result.kind === 'same' ? 'same' : 'changed', result.team);

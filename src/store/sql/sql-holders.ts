@@ -1,7 +1,7 @@
 // Holders and their labels, within any transaction: new ones, and changes of what their keys are allowed. auth/holder-change.ts
 // announces changes to the fleet.
 import type { Kysely, Selectable, Transaction } from 'kysely';
-import { readTerms, type Terms, termsChanges, writeTerms } from '../../config/terms.ts';
+import { changedTerms, readTerms, type Terms, termsChanges, writeTerms } from '../../config/terms.ts';
 import { GatewayError } from '../../errors.ts';
 import type {
   ActiveKeyChange,
@@ -128,7 +128,7 @@ export async function changeHolderIn(
   if (row === undefined) return { kind: 'unknown' };
   const before = holderFrom(row);
   const { labels, ...changed } = change;
-  const after = { ...before, ...changed };
+  const after = { ...before, ...changed, terms: changedTerms(before.terms, change.terms) };
   const labelsBefore = labels === undefined ? {} : await readLabels(trx, holderId);
   const labelled = changedLabels(labelsBefore, labels ?? {});
   const what = [...changesOf(before, after), ...labelTexts(labelled)].join(', ');
@@ -164,9 +164,10 @@ export async function changeKeyIn(
   const before = await recordOf(trx, prefix);
   if (before === undefined) return { kind: 'unknown' };
   if (before.state !== 'active') return { kind: 'ended', record: before };
-  const what = changesOf(before, { ...before, ...change }).join(', ');
+  const after = { ...before, ...change, terms: changedTerms(before.terms, change.terms) };
+  const what = changesOf(before, after).join(', ');
   if (what === '') return { kind: 'same', record: before };
-  const record = { ...before, ...change, version: before.version + 1 };
+  const record = { ...after, version: before.version + 1 };
   const { name, expiresAt: expires_at, terms, version } = record;
   const row = { name, expires_at, terms: writeTerms(terms), version };
   await defer(trx, trx.updateTable('keys').set(row).where('prefix', '=', prefix));

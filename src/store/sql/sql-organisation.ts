@@ -1,6 +1,6 @@
 // Teams, labels and the last use of keys, as queries.
 import { sql, type Transaction } from 'kysely';
-import { readTerms, termsChanges, writeTerms } from '../../config/terms.ts';
+import { changedTerms, readTerms, termsChanges, writeTerms } from '../../config/terms.ts';
 import type { OrganisationStore, Team, TeamResult } from '../organisation-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
@@ -50,10 +50,13 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
 
     changeTeam(id, change, { at, ...by }) {
       return transact(database, async (trx) => {
+        // Before the read: changes of teams follow each other.
+        await lockChangeFeed(trx);
         const row = await trx.selectFrom('teams').selectAll().where('id', '=', id).executeTakeFirst();
         if (row === undefined) return { kind: 'unknown' };
         const before = teamFrom(row);
-        const { name = before.name, terms = before.terms } = change;
+        const { name = before.name } = change;
+        const terms = changedTerms(before.terms, change.terms);
         const labelsBefore = change.labels === undefined ? {} : await readLabels(trx, id);
         const labels = changedLabels(labelsBefore, change.labels ?? {});
         const what = [
