@@ -1,6 +1,7 @@
 // The composition root: opens the components of a gateway step by step, in the order of their dependencies. Callbacks reach the
 // components that a later step opens.
 import { readFileSync } from 'node:fs';
+import { keyEndpoint } from './auth/key-endpoint.ts';
 import { openKeys } from './auth/key-wiring.ts';
 import { rotationEndpoint } from './auth/rotation-endpoint.ts';
 import { Billing } from './billing/billing-wiring.ts';
@@ -251,6 +252,7 @@ function openProducts(
     passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
     models: new ModelsEndpoint(authenticator, snapshot, metering),
     rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
+    currentKey: keyEndpoint(authenticator, store),
     billing,
     usageReads,
   };
@@ -348,7 +350,7 @@ function mountRoutes(
   { metrics }: Foundation,
   { server, overload }: Front,
   metering: Usage,
-  { pipeline, storedCalls, realtime, passthrough, models, rotate, billing }: Products,
+  { pipeline, storedCalls, realtime, passthrough, models, rotate, currentKey, billing }: Products,
   health: Health,
 ): void {
   const v1 = (method: Method, path: string, handler: Handler) => {
@@ -370,6 +372,7 @@ function mountRoutes(
 
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', rotate);
+  server.route('GET', '/admin/keys/current', currentKey);
   server.route('GET', '/admin/usage', metering.answerUsage);
   for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
   server.onUnknown((exchange, error) => billing.answerUnknown(exchange, error));

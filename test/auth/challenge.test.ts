@@ -22,6 +22,7 @@ const ROUTES = [
   ['GET', '/v1/models'],
   ['GET', '/v1/models/m'],
   ['GET', '/admin/usage'],
+  ['GET', '/admin/keys/current'],
   ['POST', '/admin/keys/rotate'],
 ] as const;
 

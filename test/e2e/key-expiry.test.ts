@@ -95,3 +95,31 @@ test('the day of the last use is in the store after the gateway has stopped', as
   await store.close();
   await own[Symbol.asyncDispose]();
 });
+
+describe('what a holder may know of its key', () => {
+  const current = (key: string) =>
+    fetch(`${gateway.url}/admin/keys/current`, { headers: { authorization: `Bearer ${key}` } });
+
+  test('is its name and its times, of its own key alone', async () => {
+    const expiresAt = new Date(Date.now() + 90 * DAY).toISOString();
+    const key = await issue(90 * DAY);
+    const other = await gateway.issueKey('Pro');
+    const response = await current(key);
+    expect(response.headers.get('cache-control')).toBe('no-store');
+    const body: unknown = await response.json();
+    expect(body).toEqual({
+      prefix: key.slice(0, 8),
+      name: null,
+      created_at: expect.stringMatching(/^\d{4}-/),
+      expires_at: expect.stringMatching(new RegExp(`^${expiresAt.slice(0, 10)}`)),
+      last_used: null,
+    });
+    const none: unknown = await (await current(other)).json();
+    expect(none).toMatchObject({ prefix: other.slice(0, 8), expires_at: null });
+    expect(JSON.stringify([body, none])).not.toContain(key);
+  });
+
+  test('is not told without a valid key', async () => {
+    for (const key of ['', '0'.repeat(32), await issue(-1000)]) expect((await current(key)).status).toBe(401);
+  });
+});

@@ -366,6 +366,32 @@ test('the days are downloaded as CSV that a spreadsheet takes for texts and numb
   expect(visit.faults).toEqual([]);
 });
 
+test('the name of the key, its expiry and its last use stand below it', async () => {
+  await using visit = await Visit.begin(browser, gateway.url, { locale: 'en-GB' });
+  const { page } = visit;
+  await visit.report((prefix) => sampleReport(prefix, []));
+  let facts: object | undefined;
+  await page.route('**/admin/keys/current', (route) =>
+    facts === undefined ? route.continue() : route.fulfill({ json: facts }),
+  );
+  await visit.enter(await gateway.issueKey('Lite'));
+  const line = page.locator('#key-facts');
+  await page.getByText(/^issued on \d+ \w+ \d{4}, not used yet, does not expire\.$/).waitFor();
+  facts = {
+    name: '<b>Build</b> server',
+    created_at: '2026-01-03T10:00:00.000Z',
+    expires_at: '2027-03-01T00:00:00.000Z',
+    last_used: '2026-09-29',
+  };
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await page.getByText('Build').waitFor();
+  expect(await line.textContent()).toBe(
+    '<b>Build</b> server: issued on 3 January 2026, last used on 29 September 2026, expires on 1 March 2027.',
+  );
+  await page.getByRole('button', { name: 'Use another key' }).click();
+  expect(await line.textContent()).toBe('');
+});
+
 test('a key in its last week says when it expires', async () => {
   await using visit = await Visit.begin(browser, gateway.url);
   const { page } = visit;

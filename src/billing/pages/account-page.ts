@@ -51,6 +51,7 @@ ${upgrade === undefined ? NOTHING : command('Order another tier: the answer has 
 <section id="report" aria-labelledby="whose" data-locale="${locale}" data-date-locale="${dateLocale(locale)}" data-ambiguous="${AMBIGUOUS.source}" hidden>
 <div class="title-row"><h2 id="whose" tabindex="-1">Key <code id="prefix" translate="no"></code> <span class="badge" id="tier"></span> <span class="badge bad" id="suspended" hidden>Suspended</span></h2>
 <div class="row"><label class="unseen" for="period">Period</label><select id="period" class="small"><option value="7">Last 7 days</option><option value="30" selected>Last 30 days</option><option value="90">Last 90 days</option></select>${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
+<p class="soft" id="key-facts"></p>
 <p class="soft" id="renewal"></p>
 <p class="notice" id="expiry" hidden><strong>This key expires on <span id="expires"></span>.</strong> From then on requests with it are rejected, and a replacement expires with it. To go on, ${asking(config.branding)}.</p>
 ${billingNotices(config)}<dl class="totals card" id="totals"></dl>

@@ -131,8 +131,9 @@ noscript pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .totals dt { color: var(--soft); font-size: .92rem; }
 .totals dd { margin: .1rem 0 0; font-size: clamp(1.05rem, 4.4vw, 1.45rem); font-weight: 660; letter-spacing: -.015em; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .badge.bad { border-color: var(--bad); color: var(--bad); }
-#renewal { margin: .5rem 0 0; }
-#renewal:empty { display: none; }
+#renewal, #key-facts { margin: .5rem 0 0; }
+#renewal:empty, #key-facts:empty { display: none; }
+#key-facts { overflow-wrap: anywhere; }
 .offers { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 26rem)); margin: 1.1rem 0 0; padding: 0; list-style: none; }
 .offer { display: flex; flex-direction: column; justify-content: space-between; gap: 1.1rem; min-width: 0; padding: 1.1rem 1.25rem 1.25rem; border: 1px solid var(--line); border-radius: .7rem; background: var(--page); }
 .offer h4 { margin: 0; font-size: 1rem; color: var(--accent); }

@@ -13,6 +13,7 @@ let shown;
 
 const USAGE = 'admin/usage?days=';
 const ROTATE = 'admin/keys/rotate';
+const KEY = 'admin/keys/current';
 const ORDER = 'checkout';
 const PORTAL = 'checkout/portal';
 const REFRESH = 'checkout/refresh';
@@ -98,7 +99,16 @@ async function show(candidate) {
   draw(report);
   showStanding(report);
   at('said').textContent = `Usage of the key ${report.prefix} is shown.`;
+  const facts = await call('GET', KEY, candidate);
+  if (begun === visit) at('key-facts').textContent = facts === undefined ? '' : keyText(facts);
   return true;
+}
+
+/** @param {{ name: string | null, created_at: string, expires_at: string | null, last_used: string | null }} key */
+function keyText({ name, created_at, expires_at, last_used }) {
+  const used = last_used === null ? 'not used yet' : `last used on ${dayText(last_used)}`;
+  const expiry = expires_at === null ? 'does not expire' : `expires on ${dayText(expires_at)}`;
+  return `${name === null ? '' : `${name}: `}issued on ${dayText(created_at)}, ${used}, ${expiry}.`;
 }
 
 async function rotate() {
@@ -157,7 +167,7 @@ function leave() {
     at(id).replaceChildren();
   complain('');
   at('said').textContent = '';
-  at('renewal').textContent = '';
+  for (const id of ['renewal', 'key-facts']) at(id).textContent = '';
   at('report').hidden = true;
   form.hidden = false;
   field.focus();
