@@ -385,19 +385,6 @@ describe('errors of the gateway over HTTP', () => {
       expectError(answer, 'response_not_found');
     });
 
-    test('model_unpriced', async () => {
-      const targets = [{ upstream: 'demo', model: 'echo' }];
-      await using other = await startGateway({
-        config: {
-          upstreams: { demo: { builtin: 'echo' } },
-          models: { priced: { targets, price: { input: 1, output: 1 } }, free: { targets } },
-          tiers: { Pro: { budget: { per_day: 1 } } },
-          budgets: { unpriced: 'refuse' },
-        },
-      });
-      expectError(await other.chat(chatRequest({ model: 'free' })), 'model_unpriced');
-    });
-
     test('endpoint_not_offered', async () => {
       expectError(await chat(chatRequest({ model: 'vectors-only' })), 'endpoint_not_offered');
     });

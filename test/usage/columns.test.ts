@@ -19,8 +19,9 @@ const TABLES = [
   'usage/records/public-sums.ts',
   'wire/token-usage.ts',
 ];
-/** Files with a use of this one column: a chart, an attribute of spans, a fake report, and a price. */
+/** Files with a use of this one column: a file of days, a chart, an attribute of spans, a fake report, and a price. */
 const USES = [
+  'billing/pages/browser/account.js',
   'billing/pages/browser/charts.js',
   'telemetry/traces/otlp-tracer.ts',
   'upstream/echo/echo-responses.ts',
