@@ -192,13 +192,15 @@ export function parsed(text: string): Key {
   return key;
 }
 
+/** The series of a metric by the values of their labels, without those with labels that are still 0. */
 export async function counted(metric: {
   get(): Promise<{ values: unknown }>;
 }): Promise<Record<string, number>> {
   const { values } = await metric.get();
   const counts: Record<string, number> = {};
   for (const { labels, value } of Array.isArray(values) ? values : []) {
-    counts[Object.values(labels).join(' ')] = value;
+    const name = Object.values(labels).join(' ');
+    if (name === '' || value !== 0) counts[name] = value;
   }
   return counts;
 }

@@ -177,21 +177,12 @@ function leave() {
 function download() {
   if (shown === undefined) return;
   const { days: rows, currency = '', prefix, from, to } = shown;
-  const names = /** @type {const} */ ([
-    'day',
-    'model',
-    'requests',
-    'failed',
-    'prompt_tokens',
-    'cached_tokens',
-    'completion_tokens',
-    'reasoning_tokens',
-    'cost',
-  ]);
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   const lines = rows.map((row) =>
-    [...names.map((name) => csvCell(row[name])), csvCell(typeof row.cost === 'number' ? currency : '')].join(
-      ',',
-    ),
+    [
+      ...names.map((name) => csvCell(Reflect.get(row, name))),
+      csvCell(typeof row.cost === 'number' ? currency : ''),
+    ].join(','),
   );
   const text = `${[[...names, 'currency'].join(','), ...lines].join('\r\n')}\r\n`;
   const address = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
