@@ -144,7 +144,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const second = await open(QUICK);
     await until(() => second.told.batches.known > 0 && second.told.waiting.segments === 0, 'an empty outbox');
     expect(await counted()).toBe(2);
-    expect(second.told.batches).toEqual({ written: 1, known: 1, failed: 0 });
+    expect(second.told.batches).toEqual({ written: 1, known: 1, late: 0, failed: 0 });
     expect(second.told.log).toContain('sending usage that another process left');
     expect(files(directory)).toHaveLength(1);
   });

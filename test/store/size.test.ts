@@ -1,0 +1,169 @@
+// Searches and reports among many holders: their plans use indexes, whatever the size. `STORE_SIZE=1000000 npx vitest run
+// test/store/size.test.ts` also measures them among that many holders, and reports of a year of a hundredth as many keys.
+import { DatabaseSync } from 'node:sqlite';
+import { Client } from 'pg';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import type { HolderFilter } from '../../src/store/key-record.ts';
+import { openStore } from '../../src/store/open.ts';
+import { PostgresLease } from '../../src/store/postgres/postgres-lease.ts';
+import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
+import type { Store } from '../../src/store/store.ts';
+import { USAGE_SUMS } from '../../src/store/usage-record.ts';
+import { run } from './older.ts';
+import { STORE_KINDS, type StoreSource } from './stores.ts';
+
+const SIZE = Number(process.env['STORE_SIZE'] ?? 2000);
+const IS_MEASURED = process.env['STORE_SIZE'] !== undefined;
+const TEAMS = Math.ceil(SIZE / 100);
+/** Keys with usage, in each month of a year and on each day of the last one. */
+const USED = Math.ceil(SIZE / 100);
+const MODELS = 4;
+
+/** Statements that build the data, for both databases. */
+function data(numbers: (count: number) => string): readonly string[] {
+  const padded = (prefix: string) => `'${prefix}' || substr('0000000' || n, -7)`;
+  const sums = USAGE_SUMS.map((name) => (name === 'cost' ? '1234567' : '7')).join(', ');
+  const usage = (table: string, period: string, periods: string) => `insert into ${table}
+    (${period}, holder_id, prefix, model, upstream, team_id, tier, target, endpoint, ${USAGE_SUMS.join(', ')})
+    select p.p, ${padded('h').replace(/\bn\b/g, 'k.n')}, substr('00000000' || k.n, -8), 'model-' || m.n, 'up', 't' || (k.n % ${TEAMS}),
+      'Pro', 'target', 'chat', ${sums}
+    from (${numbers(USED)}) as k, (${numbers(MODELS)}) as m, (${periods}) as p`;
+  const months = Array.from(
+    { length: 12 },
+    (_, index) => `select '2030-${String(index + 1).padStart(2, '0')}' as p`,
+  );
+  const days = Array.from({ length: 10 }, (_, index) => `select '2030-12-${index + 10}' as p`);
+  return [
+    `insert into teams (id, name, terms, version, created_at)
+       select 't' || n, 'Team ' || n, '{}', n + 1, '2030' from (${numbers(TEAMS)}) as x`,
+    `insert into holders (id, tier, label, created_at, team_id, standing)
+       select ${padded('h')}, case when n % 1000 = 0 then 'Pro' else 'Lite' end, 'Name ' || n, '2030', 't' || (n % ${TEAMS}),
+         case when n % 1000 = 1 then 'suspended' else 'good' end from (${numbers(SIZE)}) as x`,
+    `insert into labels (owner_id, name, value)
+       select ${padded('h')}, 'cost_center', 'c' || n from (${numbers(SIZE)}) as x`,
+    usage('usage_months', 'month', months.join(' union all ')),
+    usage('usage_days', 'day', days.join(' union all ')),
+  ];
+}
+
+const NUMBERS = {
+  SQLite: (count: number) =>
+    `with recursive c (n) as (select 0 union all select n + 1 from c where n + 1 < ${count}) select n from c`,
+  PostgreSQL: (count: number) => `select generate_series(0, ${count - 1}) as n`,
+} as const;
+
+const SEARCHES: readonly (readonly [string, HolderFilter])[] = [
+  ['name', { name: 'name 1234' }],
+  ['team', { teamId: 't7' }],
+  ['tier', { tier: 'Pro' }],
+  ['standing', { standing: 'suspended' }],
+  ['label', { labels: { cost_center: 'c123' } }],
+  ['beginning of a label', { labels: { cost_center: 'c123*' } }],
+];
+
+const REPORTS = {
+  'a team of a month': { from: '2030-10-01', to: '2030-10-31', teamId: 't7', by: ['model'] },
+  'a holder of 90 days': { from: '2030-10-03', to: '2030-12-31', holderId: 'h0000007', by: ['day', 'model'] },
+  'the limits of a team': undefined,
+} as const;
+
+describe.each(STORE_KINDS)(
+  'in $name',
+  ({ name, start, timeout }) => {
+    let source: StoreSource;
+    let address: StoreAddress;
+    let store: Store;
+
+    beforeAll(async () => {
+      source = await start();
+      address = await source.fresh();
+      store = await openStore(address, { isPatient: true });
+      await run(address, data(name === 'SQLite' ? NUMBERS.SQLite : NUMBERS.PostgreSQL));
+      await run(address, ['analyze']);
+    }, timeout + 600_000);
+
+    afterAll(async () => {
+      await store.close();
+      await source[Symbol.asyncDispose]();
+    });
+
+    /** The plans of the statements that `work` runs, and how long it takes in milliseconds. */
+    async function plansOf(
+      work: () => Promise<unknown>,
+    ): Promise<{ readonly plans: string; readonly ms: number }> {
+      await work();
+      const from = performance.now();
+      await work();
+      const ms = performance.now() - from;
+      const prototype = address.kind === 'sqlite' ? SqliteQueue.prototype : PostgresLease.prototype;
+      const spy = vi.spyOn(prototype, 'executeQuery');
+      await work();
+      const statements = spy.mock.calls.map(([query]) => query);
+      spy.mockRestore();
+      const plans: string[] = [];
+      if (address.kind === 'sqlite') {
+        const database = new DatabaseSync(address.path);
+        for (const { sql, parameters } of statements) {
+          const given = parameters.map((each) => (typeof each === 'number' ? each : String(each)));
+          for (const { detail } of database.prepare(`explain query plan ${sql}`).all(...given))
+            plans.push(String(detail));
+        }
+        database.close();
+      } else {
+        const client = new Client({ connectionString: address.url });
+        await client.connect();
+        // Small tables are read as a whole otherwise.
+        await client.query('set enable_seqscan = off');
+        for (const { sql, parameters } of statements) {
+          const { rows } = await client.query(`explain ${sql}`, [...parameters]);
+          for (const row of rows) plans.push(String(row['QUERY PLAN']));
+        }
+        await client.end();
+      }
+      return { plans: plans.join('\n'), ms };
+    }
+
+    /** Neither database may read these as a whole. `u` is a table of usage in reports, and the few rows of a subquery in limits. */
+    const WHOLE =
+      /\bSCAN (?:holders|keys|labels|teams|usage_hours|usage_days|usage_months|u)\b(?! USING)|Seq Scan on (?:holders|keys|labels|usage_(?:hours|days|months))\b/;
+
+    test.each(SEARCHES)('a search by %s reads an index', async (what, filter) => {
+      const { plans, ms } = await plansOf(async () => {
+        const found = await store.organisation.searchHolders(filter, 100);
+        expect(found.length).toBeGreaterThan(0);
+      });
+      expect(plans).not.toMatch(WHOLE);
+      expect(plans).toMatch(new RegExp(what.includes('label') ? 'labels_by_value' : `holders_by_${what}`));
+      if (IS_MEASURED) process.stderr.write(`${name}: search by ${what}: ${ms.toFixed(1)} ms\n`);
+    });
+
+    test.each(Object.entries(REPORTS))('%s reads an index', async (what, query) => {
+      const { plans, ms } = await plansOf(() =>
+        query === undefined
+          ? store.usage.usageOf({ kind: 'team', id: 't7' }, '2030-12-12')
+          : store.usage.exactReport({ ...query, limit: 1000 }),
+      );
+      expect(plans).not.toMatch(WHOLE);
+      if (IS_MEASURED) process.stderr.write(`${name}: ${what}: ${ms.toFixed(1)} ms\n`);
+    });
+
+    test('a year by team and month reads months alone, and adds up', async () => {
+      const { plans, ms } = await plansOf(async () => {
+        const query = {
+          from: '2030-01-01',
+          to: '2030-12-31',
+          by: ['team', 'month'],
+          limit: 1_000_000,
+        } as const;
+        const lines = await store.usage.exactReport(query);
+        expect(lines).toHaveLength(12 * Math.min(TEAMS, USED));
+        const cost = lines.reduce((sum, { sums }) => sum + sums.cost, 0n);
+        expect(cost).toBe(BigInt(12 * USED * MODELS) * 1_234_567n);
+      });
+      expect(plans).not.toMatch(/usage_days|usage_hours as/);
+      if (IS_MEASURED) process.stderr.write(`${name}: a year of ${USED} keys: ${ms.toFixed(0)} ms\n`);
+    });
+  },
+  900_000,
+);
