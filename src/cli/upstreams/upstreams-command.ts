@@ -178,7 +178,8 @@ async function events(argv: readonly string[], io: CommandIo): Promise<number> {
   const upstream = given.text('upstream');
   return withStore(given, io, 'must exist', async (store) => {
     const found = await store.upstreams.events({ limit, ...(upstream !== undefined && { upstream }) });
-    const shown = found.toReversed();
+    // Processes write their events with a delay.
+    const shown = found.toReversed().sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
     const text = given.flag('json')
       ? `${JSON.stringify(shown, null, 2)}\n`
       : shown.map((event) => `${eventLine(event)}\n`).join('');
