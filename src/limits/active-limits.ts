@@ -10,8 +10,6 @@ export interface ActiveLimits {
   readonly maxTokens: number;
   /** The lowest limit of cost; infinite without one. */
   readonly maxCost: number;
-  /** In the order of the table; -1: no limit. */
-  readonly maxima: readonly number[];
 }
 
 interface ActiveLimit {
@@ -37,7 +35,6 @@ export function activeLimits(limits: TierLimits): ActiveLimits {
     needTotals: list.some(({ limit }) => isTotal(limit)),
     maxTokens: lowest('tokens'),
     maxCost: lowest('cost'),
-    maxima: LIMITS.map(({ name }) => limits[name] ?? -1),
   };
   active.set(limits, resolved);
   return resolved;

@@ -32,7 +32,11 @@ test('limits have texts in the order of the table, singular and plural', () => {
 
 test('the limits of a tier are resolved to the data of the limiters', () => {
   const all = eachLimit(({ index }) => 100 - index);
-  expect(activeLimits(all)).toMatchObject({ needTotals: true, maxima: Object.values(all) });
+  expect(activeLimits(all)).toMatchObject({
+    needTotals: true,
+    maxCost: Math.min(all.cost_per_day, all.cost_per_month),
+    list: Object.values(all).map((max) => ({ max })),
+  });
   expect(activeLimits(all).maxTokens).toBe(
     Math.min(...Object.values(pickLimits(all, ({ counts }) => counts === 'tokens'))),
   );

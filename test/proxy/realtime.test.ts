@@ -724,11 +724,22 @@ describe('the gateway ends a session', () => {
   test.each([
     ['minute', { tokens_per_minute: 100 }, 1013, 'rate_limit_exceeded'],
     ['month', { tokens_per_month: 100 }, 1008, 'insufficient_quota'],
+    // 90 tokens cost 0.00009.
+    ['month, for money', { budget: { per_month: 0.0001 } }, 1008, 'insufficient_quota'],
   ] as const)('whose holder has no tokens left in this %s', async (_what, limits, code, reason) => {
     await using upstream = await RealtimeUpstream.start();
     await using gateway = await startGateway({
       upstreams: { up: upstream.baseUrl },
-      config: { tiers: { Pro: { ...limits, concurrency: 2 } } },
+      config: {
+        currency: 'EUR',
+        models: {
+          'test-model': {
+            targets: [{ upstream: 'up', model: 'upstream-model' }],
+            price: { input: 1, output: 1 },
+          },
+        },
+        tiers: { Pro: { ...limits, concurrency: 2 } },
+      },
     });
     const { session, messages, closed } = await open(gateway, upstream);
     session.socket.send(responseDone(40, 50));

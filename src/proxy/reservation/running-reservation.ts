@@ -32,7 +32,7 @@ export interface RunningReservationOptions {
 interface RunningRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
-  readonly route: Pick<Route, 'entry'>;
+  readonly route: Pick<Route, 'entry'> & Partial<Pick<Route, 'targets'>>;
   readonly scopes: Scopes;
   /** Of all tiers: usage counts even without limits now, because the holder may change to a limited tier. */
   readonly tiers: DynamicConfig['tiers'];
@@ -79,7 +79,9 @@ export class RunningReservation {
     const { scopes, tiers } = request;
     if (!isCounted(scopes, tiers)) return new RunningReservation(options, request);
     const slot = new RequestSlot(options, request);
-    const lease = await slot.admit(MIN_AMOUNTS);
+    // Of a session more is known than of a body that is not read yet: with a price, it needs a budget that is not spent.
+    const isPriced = request.route.targets?.some(({ price }) => price !== undefined) === true;
+    const lease = await slot.admit(isPriced ? { ...MIN_AMOUNTS, cost: 1 } : MIN_AMOUNTS);
     return new RunningReservation(options, request, lease, slot.states);
   }
 
