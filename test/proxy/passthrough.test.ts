@@ -528,6 +528,23 @@ describe('a call', () => {
     expect((await ask()).status).toBe(429);
   });
 
+  test('counts as a request of its key and team, too', async () => {
+    await using small = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: { passthrough: { upstream: 'up', paths: ['/v1/conversations'] } },
+    });
+    const { key } = await small.app.issuer.issue({
+      tier: 'Pro',
+      key: { terms: { limits: { requests_per_day: 1, tokens_per_day: 1 }, budget: { per_day: 1 } } },
+    });
+    const headers = { authorization: `Bearer ${key.reveal()}`, 'content-type': 'application/json' };
+    const ask = () => fetch(`${small.url}/v1/conversations`, { method: 'POST', headers, body: '{}' });
+    expect((await ask()).status).toBe(200);
+    expect(await (await ask()).json()).toMatchObject({
+      error: { message: 'The limit of 1 requests per day of the key is reached.' },
+    });
+  });
+
   test('is answered 503 while the store is unavailable', async () => {
     await using own = await startGateway({
       upstreams: { up: upstream.baseUrl },

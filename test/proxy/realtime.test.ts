@@ -753,6 +753,34 @@ describe('the gateway ends a session', () => {
     expect([next.status, errorCode(next.body)]).toEqual([429, reason]);
   });
 
+  test('whose model has no budget left for its holder, which a message tells', async () => {
+    await using upstream = await RealtimeUpstream.start();
+    const price = { input: 1e6, output: 1e6 };
+    const target = { upstream: 'up', model: 'upstream-model' };
+    await using gateway = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: {
+        currency: 'EUR',
+        models: {
+          'test-model': {
+            targets: [target],
+            price,
+            limits: { Pro: { budget: { per_month: 100, soft: 0.5 } } },
+          },
+        },
+      },
+    });
+    const { session, messages, closed } = await open(gateway, upstream);
+    session.socket.send(responseDone(40, 50));
+    await until(() => messages.length === 1);
+    const noticed = await gateway.logLine(({ msg }) => msg === 'a budget is used up to a soft threshold');
+    expect(noticed).toMatchObject({ used: '90', scope: { kind: 'model', model: 'test-model' } });
+    session.socket.send(responseDone(40, 50));
+    expect(await closed).toEqual({ code: 1008, reason: 'insufficient_quota' });
+    expect(messages.at(-1)?.text).toContain('The monthly budget of the model is spent.');
+    await gateway.logLine(({ msg }) => msg === 'a budget is spent');
+  });
+
   test('that is idle, or too old', async () => {
     await using upstream = await RealtimeUpstream.start();
     await using gateway = await startGateway({
