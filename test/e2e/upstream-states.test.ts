@@ -220,7 +220,16 @@ describe('in an outage of one of three vendors, all views agree', () => {
   });
 
   test('while it comes back', async () => {
+    // A health check that succeeds does not end a drain.
+    await tollgate('upstreams', 'drain', 'b');
+    await comes('b', 'drained');
     for (const name of NAMES) of(name).always(json(200, completion()));
+    await until(
+      async () => (await page()).find(({ upstream }) => upstream === 'b')?.health?.ok,
+      'the health check',
+    );
+    expect((await look()).states).toMatchObject({ b: 'drained' });
+    await tollgate('upstreams', 'resume', 'b');
     await comes('b', 'ok');
     now += 60_001;
     await comes('a', 'half_open');
@@ -273,7 +282,14 @@ describe('in an outage of one of three vendors, all views agree', () => {
       'breaker closed',
       'cooling_down',
     ]);
-    expect(events('b').map(({ what }) => what)).toEqual(['unhealthy', 'drained', 'resumed', 'healthy']);
+    expect(events('b').map(({ what }) => what)).toEqual([
+      'unhealthy',
+      'drained',
+      'resumed',
+      'drained',
+      'healthy',
+      'resumed',
+    ]);
     expect(events('c')).toMatchObject([
       { what: 'drained', reason: 'maintenance', actor: 'ann' },
       { what: 'resumed', reason: null, actor: 'ann' },
