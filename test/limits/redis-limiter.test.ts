@@ -234,6 +234,28 @@ describe('in Redis', () => {
     expect(await keys()).toHaveLength(2);
   });
 
+  test('a new window lasts as long as any, however old the value is', async () => {
+    await using rig = await setting.rig();
+    const holder = newHolder();
+    const life = async () => Number(await server.command('PTTL', key(holder, 'holder')));
+    admitted(await rig.limiter.admit(holder, { requests_per_minute: 5 }, 10));
+    await server.command('PEXPIRE', key(holder, 'holder'), 20_000);
+    admitted(await rig.limiter.admit(holder, { requests_per_minute: 5 }, 10));
+    expect(await life()).toBeLessThanOrEqual(20_000);
+    await rig.advance(WINDOW_MS);
+    admitted(await rig.limiter.admit(holder, { requests_per_minute: 5 }, 10));
+    expect(await life()).toBeGreaterThan(50_000);
+  });
+
+  test('the end of a request that Redis has forgotten leaves nothing there', async () => {
+    await using one = await startReplica(server.url);
+    const { lease } = admitted(await one.limiter.admit(newHolder(), ALL, 10));
+    await server.flush();
+    lease.settle(10);
+    await one.limiter.real.settled();
+    expect(await keys()).toEqual([]);
+  });
+
   test('days and months follow the calendar on any date', async () => {
     await using rig = await setting.rig();
     const any = fc.integer({ min: Date.UTC(2000, 0, 1), max: Date.UTC(2120, 0, 1) });
@@ -257,7 +279,17 @@ describe('in Redis', () => {
   test('keys without expiry, above the limit or malformed recover by themselves', async () => {
     await using one = await startReplica(server.url);
     const FUTURE = '99999999999999';
-    for (const start of ['0', '1', FUTURE, 'text', 'bytes', 'short', 'empty', 'hash']) {
+    for (const start of [
+      '0',
+      '1',
+      FUTURE,
+      'counted in the future',
+      'text',
+      'bytes',
+      'short',
+      'empty',
+      'hash',
+    ]) {
       await server.flush();
       const holder = newHolder();
       const name = key(holder, 'holder');
@@ -265,6 +297,12 @@ describe('in Redis', () => {
       else if (start === 'bytes') await server.command('SET', name, Buffer.alloc(17 * 8 + 5, 255));
       else if (start === 'short') await server.command('SET', name, Buffer.alloc(16, 255));
       else if (start === 'empty') await server.command('SET', name, '');
+      else if (start === 'counted in the future')
+        await fields(
+          holder,
+          ...['0', '0', '0', '7000', '0', '0', FUTURE],
+          ...Array.from({ length: 10 }, () => '0'),
+        );
       else if (start === 'hash') await server.command('HSET', name, 's', '1000');
       else
         await fields(
@@ -291,47 +329,51 @@ describe('in Redis', () => {
     }
   });
 
-  test('replicas of two versions share a holder, and a limit known to one affects no other', async () => {
-    await using older = await startReplica(server.url);
-    const added = { name: 'requests_per_month', window: 'month', counts: 'requests', about: '' } as const;
-    const script = reserveScript([...LIMITS, added]);
-    const holder = newHolder();
-    /** Whether its totals are known to the newer version, and the count of the added limit. */
-    const newer = async (...totals: number[]) => {
-      const limits = packedLimits([[[LIMITS.length + 1, 1000]]]);
-      const args = [
-        WINDOW_MS,
-        30_000,
-        'peek',
-        '',
-        0,
-        0,
-        limits,
-        ...(totals.length === 0 ? [] : [1, ...totals]),
-      ];
-      const { keys } = scriptScopesOf(holderScopes(holder));
-      const answer = await server.command('EVAL', script, keys.length, ...keys, ...args);
-      return Array.isArray(answer) ? [answer[4], answer.at(-1)] : answer;
-    };
-    const used = async () => (await older.limiter.peek(holder, ALL)).requests_per_day?.used;
+  // Within one window a value is written in place, and with a new window as a whole.
+  test.each([WINDOW_MS, 1])(
+    'replicas of two versions share a holder, and a limit known to one affects no other: windows of %d ms',
+    async (windowMs) => {
+      await using older = await startReplica(server.url, { windowMs });
+      const added = { name: 'requests_per_month', window: 'month', counts: 'requests', about: '' } as const;
+      const script = reserveScript([...LIMITS, added]);
+      const holder = newHolder();
+      /** Whether its totals are known to the newer version, and the count of the added limit. */
+      const newer = async (...totals: number[]) => {
+        const limits = packedLimits([[[LIMITS.length + 1, 1000]]]);
+        const args = [
+          WINDOW_MS,
+          30_000,
+          'peek',
+          '',
+          0,
+          0,
+          limits,
+          ...(totals.length === 0 ? [] : [1, ...totals]),
+        ];
+        const { keys } = scriptScopesOf(holderScopes(holder));
+        const answer = await server.command('EVAL', script, keys.length, ...keys, ...args);
+        return Array.isArray(answer) ? [answer[4], answer.at(-1)] : answer;
+      };
+      const used = async () => (await older.limiter.peek(holder, ALL)).requests_per_day?.used;
 
-    const { lease } = admitted(await older.limiter.admit(holder, ALL, 10));
-    expect(await newer()).toEqual([0, 1]);
-    expect(await newer(1, ...TOTAL_LIMITS.map(() => 7), 40)).toEqual([1, 41]);
-    expect(await used()).toBe(8);
-    lease.settle(10);
-    admitted(await older.limiter.admit(holder, ALL, 10)).lease.settle(10);
-    await older.limiter.real.settled();
-    expect(await used()).toBe(9);
-    // Neither reads totals again because of the other.
-    expect(await newer()).toEqual([1, 41]);
-    expect(older.store.asked).toBe(1);
+      const { lease } = admitted(await older.limiter.admit(holder, ALL, 10));
+      expect(await newer()).toEqual([0, 1]);
+      expect(await newer(1, ...TOTAL_LIMITS.map(() => 7), 40)).toEqual([1, 41]);
+      expect(await used()).toBe(8);
+      lease.settle(10);
+      admitted(await older.limiter.admit(holder, ALL, 10)).lease.settle(10);
+      await older.limiter.real.settled();
+      expect(await used()).toBe(9);
+      // Neither reads totals again because of the other.
+      expect(await newer()).toEqual([1, 41]);
+      expect(older.store.asked).toBe(1);
 
-    await server.flush();
-    admitted(await older.limiter.admit(holder, ALL, 10));
-    expect(await newer()).toEqual([0, 1]);
-    expect(await used()).toBe(1);
-  });
+      await server.flush();
+      admitted(await older.limiter.admit(holder, ALL, 10));
+      expect(await newer()).toEqual([0, 1]);
+      expect(await used()).toBe(1);
+    },
+  );
 
   test('leases of another type are removed', async () => {
     await using one = await startReplica(server.url);

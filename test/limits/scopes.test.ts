@@ -452,6 +452,25 @@ describe('in Redis', () => {
     },
   );
 
+  test('a running request that has fewer scopes gives back what it held in the others', async () => {
+    await using rig = await setting.rig();
+    const limiter = rig.limiter.real;
+    const [holder, team] = [newHolder(), newHolder()];
+    const limits = { ...WIDE, cost_per_day: 1000 };
+    const all = scopesOf({ holder, team }, { holder: limits, team: limits, model: limits });
+    const { lease } = admitted(await limiter.admit(all, amounts(10, 10)));
+    const fewer = scopesOf({ holder, team }, { holder: limits, team: limits });
+    admitted(await limiter.admit(fewer, amounts(20, 20), lease));
+    expect(await used(limiter, all, 'cost_per_day')).toEqual([20, 20, 0]);
+    expect(await used(limiter, all, 'tokens_per_minute')).toEqual([20, 20, 0]);
+    expect(await used(limiter, all, 'concurrency')).toEqual([1, 1, 0]);
+    expect(await used(limiter, all, 'requests_per_minute')).toEqual([1, 1, 1]);
+    lease.settle(amounts(5, 5));
+    await rig.settled();
+    expect(await used(limiter, all, 'cost_per_day')).toEqual([5, 5, 0]);
+    expect(await used(limiter, all, 'concurrency')).toEqual([0, 0, 0]);
+  });
+
   test('a holder that changes its team starts new minute windows, and its totals are those of the store', async () => {
     await using rig = await setting.rig();
     const limiter = rig.limiter.real;
