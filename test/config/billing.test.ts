@@ -1,5 +1,7 @@
 // The section `billing`, together with what it asks of tiers and addresses.
+
 import { describe, expect, it } from 'vitest';
+import { describeConfig } from '../../src/config/check/summary.ts';
 import { extended, placesBefore } from './sample.ts';
 
 const PRICE = 'price: { amount: 900, currency: usd, interval: month }';
@@ -63,7 +65,9 @@ describe('billing', () => {
 
   it('by invoice needs a contact and prices, and no price of Stripe', () => {
     const text = `billing: { provider: invoice }\nbranding: { contact: a@example.com }\ntiers: { Free: {}, Pro: { ${PRICE} } }`;
-    expect(extended(text).dynamic.billing?.provider).toBe('invoice');
+    const config = extended(text);
+    expect(config.dynamic.billing?.provider).toBe('invoice');
+    expect(describeConfig(config)).toContain('invoice (support marks orders as paid), downgrade after 7d');
   });
 
   it('with the test provider needs nothing else', () => {

@@ -176,9 +176,9 @@ function describeTier(tier: TierConfig): string {
 
 /** The provider, its mode, and what happens when a payment lapses. */
 function describeBilling({ provider, secret_key = '', on_lapse, grace }: BillingConfig): string {
-  const mode =
-    provider === 'test' ? 'no money moves' : /^(sk|rk)_test_/.test(secret_key) ? 'test key' : 'live key';
-  return `${provider} (${mode}), ${on_lapse} after ${formatDuration(grace)} without payment`;
+  const stripeMode = /^(sk|rk)_test_/.test(secret_key) ? 'test key' : 'live key';
+  const mode = { test: 'no money moves', invoice: 'support marks orders as paid', stripe: stripeMode };
+  return `${provider} (${mode[provider]}), ${on_lapse} after ${formatDuration(grace)} without payment`;
 }
 
 function describeLists(listed: ListedPrices): string {
