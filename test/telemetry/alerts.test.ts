@@ -18,7 +18,7 @@ beforeAll(async () => {
   if ((await onPath('promtool')) === undefined) await installPackage('prometheus', 'command -v promtool');
 }, INSTALL_MS);
 
-/** A series by minute, in promtool's notation: `0x3` repeats, `0+5x3` grows. */
+/** A series by interval, in promtool's notation: `0x3` repeats, `0+5x3` grows. */
 type Series = Readonly<Record<string, string>>;
 
 /** The labels with which an alert fires at that time. */
@@ -37,8 +37,8 @@ const GROUPS = z
     rules: group.rules.map(({ annotations: _, ...rule }) => rule),
   }));
 
-/** Plays the series against the rules, minute by minute. */
-async function play(series: Series, expected: readonly Expected[]): Promise<void> {
+/** Plays the series against the rules. @param interval between two values, and between two evaluations */
+async function play(series: Series, expected: readonly Expected[], interval = '1m'): Promise<void> {
   await using folder = await tempDir();
   const input_series = Object.entries(series).map(([name, values]) => ({ series: name, values }));
   const alert_rule_test = expected.map(({ alert, at, fires }) => ({
@@ -46,10 +46,10 @@ async function play(series: Series, expected: readonly Expected[]): Promise<void
     alertname: alert,
     exp_alerts: fires.map((exp_labels) => ({ exp_labels })),
   }));
-  const tests = [{ interval: '1m', input_series, alert_rule_test }];
+  const tests = [{ interval, input_series, alert_rule_test }];
   const [rules, file] = [folder.file('rules.yaml'), folder.file('test.yaml')];
   await writeFile(rules, stringify({ groups: GROUPS }));
-  await writeFile(file, stringify({ rule_files: [rules], evaluation_interval: '1m', tests }));
+  await writeFile(file, stringify({ rule_files: [rules], evaluation_interval: interval, tests }));
   const { stderr, stdout } = await run('promtool', ['test', 'rules', file], { timeout: PATIENCE }).catch(
     (error: unknown) => ({ stdout: '', stderr: String(Reflect.get(Object(error), 'stderr')), error }),
   );
@@ -152,9 +152,14 @@ describe('the state of an upstream', () => {
   });
 
   test('fires when it is out of service for a day', async () => {
-    await play({ 'tollgate_upstream_in_service{upstream="u"}': '1x5 0x1600' }, [
-      { alert: 'TollgateUpstreamLeftDrained', at: '20h', fires: [] },
-      { alert: 'TollgateUpstreamLeftDrained', at: '25h', fires: [{ ...TICKET, upstream: 'u' }] },
-    ]);
+    const alert = 'TollgateUpstreamLeftDrained';
+    await play(
+      { 'tollgate_upstream_in_service{upstream="u"}': '1x1 0x60' },
+      [
+        { alert, at: '20h', fires: [] },
+        { alert, at: '26h', fires: [{ ...TICKET, upstream: 'u' }] },
+      ],
+      '30m',
+    );
   });
 });
