@@ -8,7 +8,7 @@ import { collector } from '../cli/collector.ts';
 import { configText } from '../helpers/gateway.ts';
 import { tempDir } from '../helpers/wait.ts';
 import { PRICES, SHOP_TIERS, shopConfig } from './shop.ts';
-import { SECRET_KEY, StripeStandIn } from './stripe-stand-in.ts';
+import { PORTAL, SECRET_KEY, StripeStandIn } from './stripe-stand-in.ts';
 
 const URL_OF_HOOK = 'https://llm.example.com/webhooks/stripe';
 const ENDPOINT = {
@@ -18,12 +18,6 @@ const ENDPOINT = {
   livemode: false,
   api_version: '2025-01-27.acacia',
   enabled_events: [...NEEDED_EVENTS],
-};
-const PORTAL = {
-  features: {
-    subscription_cancel: { enabled: true, mode: 'at_period_end' },
-    subscription_update: { enabled: false },
-  },
 };
 
 let stripe: StripeStandIn;

@@ -70,6 +70,14 @@ export interface Session {
 
 export type Trouble = 'none' | 'gone' | 'slow' | 500 | 409 | 429 | 401;
 
+/** Settings of a portal in which customers can cancel and cannot change plans. */
+export const PORTAL: Json = {
+  features: {
+    subscription_cancel: { enabled: true, mode: 'at_period_end' },
+    subscription_update: { enabled: false },
+  },
+};
+
 export class StripeStandIn implements AsyncDisposable {
   readonly #server = createServer((request, response) => void this.#answer(request, response));
   readonly sessions = new Map<string, Session>();
@@ -87,7 +95,7 @@ export class StripeStandIn implements AsyncDisposable {
     prices: Readonly<Record<string, Json>>;
     endpoints: readonly Json[];
     portals: readonly Json[];
-  } = { prices: {}, endpoints: [], portals: [] };
+  } = { prices: {}, endpoints: [], portals: [PORTAL] };
   /** What every request is answered with, until it is `none` again. */
   trouble: Trouble = 'none';
   /** Origin of the payment pages, where it is another than that of the API. */
