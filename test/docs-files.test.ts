@@ -32,6 +32,10 @@ test.each(PAGES)('%s names files that exist', (page) => {
   expect(missing).toEqual([]);
 });
 
+test.each([...PAGES, 'CHANGELOG.md'])('%s has no marker of a merge conflict', (page) => {
+  expect(read(page)).not.toMatch(/^(<{7} |={7}$|>{7} )/m);
+});
+
 describe('docs/architecture.md', () => {
   const page = read('docs/architecture.md');
 
