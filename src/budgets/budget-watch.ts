@@ -143,7 +143,8 @@ export class BudgetWatch {
         window: budget.window,
         period: notice.period,
         budget: budgetText(notice.budget),
-        used: budgetText(used),
+        // As budgets, to the millionth: an open session holds a billionth.
+        used: budgetText(used - (used % 1000)),
         currency,
         threshold: notice.threshold / MILLION,
       };
