@@ -376,7 +376,7 @@ test('the name of the key, its expiry and its last use stand below it', async ()
   );
   await visit.enter(await gateway.issueKey('Lite'));
   const line = page.locator('#key-facts');
-  await page.getByText(/^issued on \d+ \w+ \d{4}, not used yet, does not expire\.$/).waitFor();
+  await page.getByText(/^Issued on \d+ \w+ \d{4}, not used yet, does not expire\.$/).waitFor();
   facts = {
     name: '<b>Build</b> server',
     created_at: '2026-01-03T10:00:00.000Z',

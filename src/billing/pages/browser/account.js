@@ -108,7 +108,7 @@ async function show(candidate) {
 function keyText({ name, created_at, expires_at, last_used }) {
   const used = last_used === null ? 'not used yet' : `last used on ${dayText(last_used)}`;
   const expiry = expires_at === null ? 'does not expire' : `expires on ${dayText(expires_at)}`;
-  return `${name === null ? '' : `${name}: `}issued on ${dayText(created_at)}, ${used}, ${expiry}.`;
+  return `${name === null ? 'Issued' : `${name}: issued`} on ${dayText(created_at)}, ${used}, ${expiry}.`;
 }
 
 async function rotate() {
