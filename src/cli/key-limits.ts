@@ -1,10 +1,8 @@
 // The limits of a key or a holder with what is used of them: from Redis where replicas share them, otherwise from the gateway at the
 // admin address, and without one from the store, which knows days and months only.
-import { Pool } from 'undici';
 import { z } from 'zod';
 import { LIMITS } from '../config/limit-table.ts';
-import { httpUrl } from '../config/schema/addresses.ts';
-import type { Config, StaticConfig, Tier } from '../config/schema/config-schema.ts';
+import type { Config, Tier } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { InitialTotals } from '../limits/initial-totals.ts';
 import { MemoryLimiter } from '../limits/memory-limiter.ts';
@@ -16,6 +14,7 @@ import { RedisClient } from '../redis/redis-client.ts';
 import type { Store } from '../store/store.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { askAdmin } from './admin-client.ts';
 import { type CommandIo, openStoreOf } from './support-command.ts';
 
 export interface KeyLimits {
@@ -25,7 +24,6 @@ export interface KeyLimits {
   readonly lines: readonly LimitLine[];
 }
 
-const MAX_RESPONSE = 2 ** 20;
 const NAMES = LIMITS.map(({ name }) => name);
 const LINES = z.array(
   z.object({
@@ -58,7 +56,8 @@ export async function keyLimits(
     if (owner === undefined) throw new Error('no key with this prefix, and no holder with this id');
     const { tier, teamId } = owner;
     const { redis } = config.static;
-    const own = redis === undefined ? await askGateway(config.static, whose, entry, timeoutMs) : undefined;
+    const path = `/limits?${new URLSearchParams({ of: whose, model: entry })}`;
+    const own = redis === undefined ? await askAdmin(config.static.admin, path, LINES, timeoutMs) : undefined;
     if (own !== undefined) return { tier, source: 'gateway', lines: own };
     const team = teamId === null ? undefined : await store.organisation.findTeam({ id: teamId });
     const scopes = await new ScopeResolver({ find: () => team }).of(owner, config.dynamic, entry);
@@ -91,31 +90,6 @@ async function sharedLines(store: Store, scopes: Scopes, url: string): Promise<r
   } finally {
     await limiter.close();
     await redis.close();
-  }
-}
-
-/** Undefined where no gateway answers in time. */
-async function askGateway(
-  { admin }: StaticConfig,
-  whose: string,
-  entry: string,
-  timeoutMs: number,
-): Promise<readonly LimitLine[] | undefined> {
-  if (admin.port === 0) return undefined;
-  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[admin.host] ?? admin.host;
-  const pool = new Pool(httpUrl(host, admin.port), { connections: 1, maxResponseSize: MAX_RESPONSE });
-  const path = `/limits?${new URLSearchParams({ of: whose, model: entry })}`;
-  try {
-    const { statusCode, body } = await pool.request({
-      method: 'GET',
-      path,
-      signal: AbortSignal.timeout(timeoutMs),
-    });
-    return statusCode === 200 ? LINES.safeParse(await body.json()).data : undefined;
-  } catch {
-    return undefined;
-  } finally {
-    await pool.destroy();
   }
 }
 

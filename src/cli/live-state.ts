@@ -1,8 +1,6 @@
 // The states of upstreams that running gateways report: all processes of a fleet over Redis, otherwise the gateway at the admin address.
 // Late or malformed answers count as no gateway. It sends nothing to upstreams.
-import { Pool } from 'undici';
 import { z } from 'zod';
-import { httpUrl } from '../config/schema/addresses.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { type Forecast, forecast, meanForecast } from '../proxy/attempts/forecast.ts';
@@ -16,10 +14,8 @@ import {
   type UpstreamState,
   upstreamState,
 } from '../upstream/state/upstream-state.ts';
+import { adminUrl, askAdmin } from './admin-client.ts';
 import { Fleet } from './fleet-action.ts';
-
-/** In bytes. Far above the largest possible list of states. */
-const MAX_RESPONSE = 2 ** 23;
 
 /** A process that was killed just now counts as one that does not answer; do not wait for it for long. In milliseconds. */
 const FLEET_MS = 2000;
@@ -56,44 +52,17 @@ export async function fetchLiveState(
   { admin, redis }: Pick<StaticConfig, 'admin' | 'redis'>,
   timeoutMs: number,
 ): Promise<LiveState> {
-  const [own, fleet] = await Promise.all([
-    fetchOwn(admin, timeoutMs),
+  const url = adminUrl(admin);
+  const [readiness, upstreams, fleet] = await Promise.all([
+    askAdmin(admin, '/readyz', READINESS, timeoutMs),
+    askAdmin(admin, '/upstreams', STATES, timeoutMs),
     redis === undefined ? undefined : fetchFleet(redis),
   ]);
-  const { url, hash, upstreams } = own;
+  const hash = readiness?.config_hash;
   const alone = upstreams && [{ id: url ?? '', configHash: hash, upstreams }];
   const isFleet = fleet !== undefined && fleet.replicas.length > 0;
   const replicas = isFleet ? fleet.replicas : alone;
   return { url, configHash: hash ?? replicas?.[0]?.configHash, replicas, silent: fleet?.silent ?? [] };
-}
-
-interface Own {
-  readonly url: string | null;
-  readonly hash: string | undefined;
-  readonly upstreams: readonly UpstreamState[] | undefined;
-}
-
-async function fetchOwn(admin: StaticConfig['admin'], timeoutMs: number): Promise<Own> {
-  if (admin.port === 0) return { url: null, hash: undefined, upstreams: undefined };
-  // The unspecified addresses are for listening; connect to loopback instead.
-  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[admin.host] ?? admin.host;
-  const url = httpUrl(host, admin.port);
-  const pool = new Pool(url, { connections: 2, maxResponseSize: MAX_RESPONSE });
-  const signal = AbortSignal.timeout(timeoutMs);
-  const ask = async <T>(path: string, schema: z.ZodType<T>): Promise<T | undefined> => {
-    try {
-      const { body } = await pool.request({ method: 'GET', path, signal });
-      return schema.safeParse(await body.json()).data;
-    } catch {
-      return undefined;
-    }
-  };
-  try {
-    const [readiness, upstreams] = await Promise.all([ask('/readyz', READINESS), ask('/upstreams', STATES)]);
-    return { url, hash: readiness?.config_hash, upstreams };
-  } finally {
-    await pool.destroy();
-  }
 }
 
 async function fetchFleet(redis: string): Promise<Pick<LiveState, 'silent'> & { replicas: ReplicaState[] }> {

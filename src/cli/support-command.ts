@@ -104,6 +104,20 @@ export async function writeList<Item>(
   if (isJson) await write(stdout, '\n]\n');
 }
 
+/** A line of a list in columns of fixed widths; the last cell has any width. */
+export function columns(widths: readonly number[], cells: readonly string[]): string {
+  const padded = cells.map((cell, index) => cell.padEnd(widths[index] ?? 0));
+  return padded.join('  ').trimEnd();
+}
+
+/** Lines of text in columns. @param left number of columns that are texts */
+export function aligned(rows: readonly (readonly string[])[], left: number): string {
+  const widths = rows[0]?.map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0))) ?? [];
+  const pad = (cell: string, at: number) =>
+    at < left ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
+  return rows.map((row) => `${row.map(pad).join('  ').trimEnd()}\n`).join('');
+}
+
 /** Resolves when the text is flushed, so the process may exit next. */
 export function write(stream: Writable, text: string): Promise<void> {
   return new Promise((done, failed) => {

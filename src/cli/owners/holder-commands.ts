@@ -8,7 +8,7 @@ import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from '../arguments.ts';
 import { broadcastText } from '../fleet-action.ts';
-import { type CommandIo, readPrefix, runSubcommand, write, writeList } from '../support-command.ts';
+import { type CommandIo, columns, readPrefix, runSubcommand, write, writeList } from '../support-command.ts';
 import { fieldLines, openFleet, publicFields, withStore, writeChange } from '../support-desk.ts';
 import { ownText, termsFields, termsTexts, tierFields } from '../terms-fields.ts';
 import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
@@ -237,20 +237,13 @@ function noSuchHolder(): Error {
   return new Error('no key with this prefix, and no holder with this id');
 }
 
-const WIDTHS = [36, 4, 9, 5, 10, 20, 0];
-const HEAD = columns('HOLDER', 'TIER', 'STANDING', 'KEYS', 'LAST USED', 'TEAM', 'NAME');
-
-function columns(...cells: readonly string[]): string {
-  return cells
-    .map((cell, index) => cell.padEnd(WIDTHS[index] ?? 0))
-    .join('  ')
-    .trimEnd();
-}
+const WIDTHS = [36, 4, 9, 5, 10, 20];
+const HEAD = columns(WIDTHS, ['HOLDER', 'TIER', 'STANDING', 'KEYS', 'LAST USED', 'TEAM', 'NAME']);
 
 function holderLine(holder: HolderSummary): string {
   const { id, tier, standing, keys, lastUsed, team, name, labels, terms } = holder;
   const text = `${name ?? '-'}${labelText(labels) && `  (${labelText(labels)})`}${ownText(terms)}`;
-  return columns(id, tier, standing, String(keys), lastUsed ?? '-', team ?? '-', text);
+  return columns(WIDTHS, [id, tier, standing, String(keys), lastUsed ?? '-', team ?? '-', text]);
 }
 
 function fieldsOf({ id, lastUsed, createdAt, teamId: _id, terms, ...holder }: HolderSummary) {

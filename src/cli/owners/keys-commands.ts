@@ -4,7 +4,6 @@ import { Hasher } from '../../auth/hashing/hasher.ts';
 import { openSecret } from '../../auth/hashing/hashing-secret.ts';
 import { announceChanged } from '../../auth/holder-change.ts';
 import { type IssuedKey, KeyIssuer, revokeKey } from '../../auth/key-issuer.ts';
-import { storableText } from '../../auth/stored-text.ts';
 import { Claims } from '../../billing/key-claims.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { NO_TERMS, type Terms } from '../../config/terms.ts';
@@ -16,6 +15,7 @@ import { broadcastText } from '../fleet-action.ts';
 import { findOrder, orderFields, orderLine } from '../orders-commands.ts';
 import {
   type CommandIo,
+  columns,
   noSuchKey,
   readPrefix,
   runSubcommand,
@@ -35,6 +35,7 @@ import { changeTier, resume, suspend } from './holder-commands.ts';
 import { LIMITS_HELP } from './limit-options.ts';
 import {
   actorOf,
+  authorOf,
   labelOptions,
   labelText,
   readExpiry,
@@ -224,13 +225,10 @@ async function showKey(
     const [key] = await store.listKeys({ prefix, limit: 1 });
     if (key === undefined) throw noSuchKey();
     const changes = await store.historyOf(prefix);
-    const shown = changes.map(({ kind, version, at, actor, reason }) => ({
-      kind,
-      version,
-      at,
-      actor,
-      reason,
-    }));
+    const shown = changes.map(({ kind, version, ...by }) => {
+      const { at, actor, reason } = by;
+      return { kind, version, at, actor, reason };
+    });
     if (!isWhole) {
       const text = given.flag('json') ? JSON.stringify(shown, null, 2) : changes.map(eventLine).join('\n');
       await write(io.stdout, `${text}\n`);
@@ -274,23 +272,18 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     json: 'flag',
   } as const;
   const given = readArguments(argv, kinds, ['PREFIX']);
-  const [name, expires, reason] = [readName(given.text('name')), given.text('expires'), given.text('reason')];
+  const [name, expires] = [readName(given.text('name')), given.text('expires')];
   if (name !== undefined && given.flag('no-name')) throw new UsageError('give either --name or --no-name');
   if (expires !== undefined && given.flag('no-expiry'))
     throw new UsageError('give either --expires or --no-expiry');
-  const now = Date.now();
   const change = {
     ...(name !== undefined && { name }),
     ...(given.flag('no-name') && { name: null }),
-    ...(expires !== undefined && { expiresAt: readExpiry(expires, now) }),
+    ...(expires !== undefined && { expiresAt: readExpiry(expires, Date.now()) }),
     ...(given.flag('no-expiry') && { expiresAt: null }),
   };
   const prefix = await readPrefix(given.operands[0] ?? '', io);
-  const by = {
-    actor: actorOf(given, io),
-    reason: reason === undefined ? null : storableText(reason, 'reason'),
-    at: new Date(now).toISOString(),
-  };
+  const by = authorOf(given, io);
   return withStore(given, io, 'must exist', async (store, config) => {
     await using fleet = await openFleet(config);
     const before = await store.findKey(prefix);
@@ -382,7 +375,5 @@ function stateText({ state, standing, expiresAt }: KeySummary): string {
 }
 
 function line(...cells: readonly string[]): string {
-  const widths = [8, 11, 4, 24, 24, 10, 36, 0];
-  const padded = cells.map((cell, index) => cell.padEnd(widths[index] ?? 0));
-  return padded.join('  ').trimEnd();
+  return columns([8, 11, 4, 24, 24, 10, 36], cells);
 }

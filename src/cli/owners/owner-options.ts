@@ -70,6 +70,16 @@ export function actorOf<Name extends string>(given: Arguments<Name | 'actor'>, {
   return `cli:${env['SUDO_USER'] ?? env['USER'] ?? userName()}`;
 }
 
+/** Who gives the command, when and why: `--actor` and `--reason`. */
+export function authorOf<Name extends string>(given: Arguments<Name | 'actor' | 'reason'>, io: CommandIo) {
+  const reason = given.text('reason');
+  return {
+    actor: actorOf(given, io),
+    reason: reason === undefined ? null : storableText(reason, 'reason'),
+    at: new Date().toISOString(),
+  };
+}
+
 function userName(): string {
   try {
     return userInfo().username;

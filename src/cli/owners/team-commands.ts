@@ -8,7 +8,7 @@ import { type CommandIo, runSubcommand, write, writeList } from '../support-comm
 import { fieldLines, withStore } from '../support-desk.ts';
 import { ownText, termsFields, termsTexts } from '../terms-fields.ts';
 import { LIMIT_OPTIONS, LIMITS_HELP, limitOptions } from './limit-options.ts';
-import { actorOf, labelChangeOptions, labelOptions, labelText, teamId } from './owner-options.ts';
+import { authorOf, labelChangeOptions, labelOptions, labelText, teamId } from './owner-options.ts';
 
 const TEAMS_USAGE = `Usage: tollgate teams COMMAND [--config FILE]
 
@@ -43,11 +43,7 @@ async function add(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, CHANGE, ['NAME']);
   const name = storableText(given.operands[0] ?? '', 'name');
   const labels = labelOptions(given);
-  const by = {
-    actor: actorOf(given, io),
-    reason: reasonOf(given),
-    at: new Date().toISOString(),
-  };
+  const by = authorOf(given, io);
   return withStore(given, io, 'create', async (store, { dynamic }) => {
     const terms = limitOptions(given, NO_TERMS, { kind: 'team', config: dynamic }, false) ?? NO_TERMS;
     const result = await store.organisation.addTeam({ id: randomUUID(), name, terms }, by, labels);
@@ -105,11 +101,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     ...(named !== undefined && { name: storableText(named, 'name') }),
     labels: labelChangeOptions(given),
   };
-  const by = {
-    actor: actorOf(given, io),
-    reason: reasonOf(given),
-    at: new Date().toISOString(),
-  };
+  const by = authorOf(given, io);
   return withStore(given, io, 'must exist', async (store, { dynamic }) => {
     const id = await teamId(store, given.operands[0] ?? '');
     const team = await store.organisation.findTeam({ id });
@@ -125,11 +117,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
 
 async function remove(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', actor: 'text', reason: 'text' }, ['NAME']);
-  const by = {
-    actor: actorOf(given, io),
-    reason: given.text('reason') ?? null,
-    at: new Date().toISOString(),
-  };
+  const by = authorOf(given, io);
   return withStore(given, io, 'must exist', async (store) => {
     const outcome = await store.organisation.removeTeam(await teamId(store, given.operands[0] ?? ''), by);
     if (outcome === 'has_holders')
@@ -163,9 +151,4 @@ async function writeResult(
 
 function eventLine({ at, what, actor, reason }: TeamEvent): string {
   return `  ${at}  ${what}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
-}
-
-function reasonOf(given: Arguments<'reason'>): string | null {
-  const reason = given.text('reason');
-  return reason === undefined ? null : storableText(reason, 'reason');
 }

@@ -1,6 +1,5 @@
 // `tollgate upstreams`: the states of upstreams over all processes, their history, and taking one out of service by hand. Drains and
 // events are in the store; states come from running gateways.
-import { storableText } from '../../auth/stored-text.ts';
 import type { Config, DynamicConfig } from '../../config/schema/config-schema.ts';
 import { weightInUse } from '../../config/schema/target-schema.ts';
 import type { Store } from '../../store/store.ts';
@@ -10,8 +9,8 @@ import type { UpstreamState } from '../../upstream/state/upstream-state.ts';
 import { type Arguments, didYouMean, readArguments, readTime, UsageError } from '../arguments.ts';
 import { broadcastText, type FleetAction } from '../fleet-action.ts';
 import { ageText, drainText, fetchLiveState, gatewayText, mergedStates } from '../live-state.ts';
-import { actorOf } from '../owners/owner-options.ts';
-import { type CommandIo, runSubcommand, write } from '../support-command.ts';
+import { authorOf } from '../owners/owner-options.ts';
+import { aligned, type CommandIo, runSubcommand, write } from '../support-command.ts';
 import { openFleet, withStore, writeChange } from '../support-desk.ts';
 
 const UPSTREAMS_USAGE = `Usage: tollgate upstreams COMMAND [--config FILE]
@@ -31,19 +30,9 @@ drain and resume take --actor NAME for the history; the default is the user of t
 
 const TEXT = { name: 'upstreams', usage: UPSTREAMS_USAGE };
 const CHANGE = { config: 'text', actor: 'text', reason: 'text', json: 'flag' } as const;
-const CUT_OFF = 'as soon as it reaches one of them';
-const DRAIN: FleetAction = {
-  many: 'send it no new requests',
-  one: 'stops',
-  what: 'draining',
-  cutOff: CUT_OFF,
-};
-const RESUME: FleetAction = {
-  many: 'send it requests again',
-  one: 'resumes',
-  what: 'draining',
-  cutOff: CUT_OFF,
-};
+const DRAINING = { what: 'draining', cutOff: 'as soon as it reaches one of them' };
+const DRAIN: FleetAction = { many: 'send it no new requests', one: 'stops', ...DRAINING };
+const RESUME: FleetAction = { many: 'send it requests again', one: 'resumes', ...DRAINING };
 /** Timeout of the request to a running gateway, in milliseconds. */
 const TIMEOUT_MS = 2000;
 const EVENTS = 50;
@@ -89,25 +78,13 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
       return 0;
     }
     await write(io.stderr, `${gatewayText(live, config.hash)}\n`);
-    const rows = [
-      ['UPSTREAM', 'STATE', 'IN FLIGHT', 'LATENCY', 'LAST FAILURE', 'CREDENTIAL', 'NOTE'],
-      ...shown.map(rowOf),
-    ];
-    const widths = rows.reduce<number[]>(
-      (wide, row) => row.map((cell, at) => Math.max(wide[at] ?? 0, cell.length)),
-      [],
-    );
-    for (const row of rows)
-      await write(
-        io.stdout,
-        `${row
-          .map((cell, at) => cell.padEnd(widths[at] ?? 0))
-          .join('  ')
-          .trimEnd()}\n`,
-      );
+    const rows = [HEADS.map((head) => head.toUpperCase()), ...shown.map(rowOf)];
+    await write(io.stdout, aligned(rows, HEADS.length));
     return 0;
   });
 }
+
+const HEADS = ['upstream', 'state', 'in flight', 'latency', 'last failure', 'credential', 'note'];
 
 function rowOf(shown: Shown): string[] {
   const { upstream, state, drained } = shown;
@@ -151,11 +128,8 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
       await write(io.stdout, `${JSON.stringify({ ...found, processes, silent: live.silent }, null, 2)}\n`);
       return 0;
     }
-    const [head = [], row = []] = [
-      ['upstream', 'state', 'in flight', 'latency', 'last failure', 'credential', 'note'],
-      found && rowOf(found),
-    ];
-    const lines = row.map((cell, at) => `${(head[at] ?? '').padEnd(14)}${cell === '' ? '-' : cell}`);
+    const row = found === undefined ? [] : rowOf(found);
+    const lines = row.map((cell, at) => `${(HEADS[at] ?? '').padEnd(14)}${cell === '' ? '-' : cell}`);
     const models = found !== undefined && 'targets' in found ? found.targets : [];
     for (const { model, state, in_flight, cool_down } of models) {
       const wait =
@@ -200,7 +174,7 @@ async function drain(argv: readonly string[], io: CommandIo): Promise<number> {
   const end = given.text('for');
   const until = end === undefined ? null : readTime(end, '--for', now, 1);
   if (until !== null && Date.parse(until) <= now) throw new UsageError('--for is in the past');
-  const about = { at: new Date(now).toISOString(), until, ...authorOf(given, io) };
+  const about = { until, ...authorOf(given, io) };
   return withStore(given, io, 'must exist', async (store, config) => {
     const upstream = requireUpstream(given, config.dynamic);
     const row = { upstream, ...about };
@@ -219,7 +193,7 @@ async function drain(argv: readonly string[], io: CommandIo): Promise<number> {
 
 async function resume(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, CHANGE, ['NAME']);
-  const by = { at: new Date().toISOString(), ...authorOf(given, io) };
+  const by = authorOf(given, io);
   return withStore(given, io, 'must exist', async (store, config) => {
     const name = given.operands[0] ?? '';
     // Also one that has left the configuration meanwhile.
@@ -235,11 +209,6 @@ async function resume(argv: readonly string[], io: CommandIo): Promise<number> {
       );
     return announce(given, io, config, RESUME, { upstream: name, drained: null }, `${name} is resumed.`);
   });
-}
-
-function authorOf(given: Arguments<'actor' | 'reason'>, io: CommandIo) {
-  const reason = given.text('reason');
-  return { actor: actorOf(given, io), reason: reason === undefined ? null : storableText(reason, 'reason') };
 }
 
 async function announce(

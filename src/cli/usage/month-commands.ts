@@ -14,10 +14,10 @@ import { exactAmount, exactPublicSums } from '../../usage/records/public-sums.ts
 import { dayOf } from '../../usage/records/utc-hours.ts';
 import { readArguments, UsageError } from '../arguments.ts';
 import { actorOf } from '../owners/owner-options.ts';
-import { type CommandIo, write } from '../support-command.ts';
+import { aligned, type CommandIo, write } from '../support-command.ts';
 import { withStore } from '../support-desk.ts';
 import { readMonth } from './report-period.ts';
-import { aligned, csvField } from './usage-table.ts';
+import { csvField } from './usage-table.ts';
 
 const PAGE = 2000;
 /** The sums of the first version: a later one does not change the digest of a month. */

@@ -1,6 +1,7 @@
 // A usage report as a table, as JSON and as CSV. All numbers are exact.
 import type { ExactLine, ExactSums } from '../../store/usage-record.ts';
 import { exactPublicSums } from '../../usage/records/public-sums.ts';
+import { aligned } from '../support-command.ts';
 
 export interface UsageTable {
   /** The groups of the lines. */
@@ -53,14 +54,6 @@ export function tableOf(table: UsageTable): string {
     ),
   ];
   return aligned(rows, by.length);
-}
-
-/** Lines of text in columns. @param left number of columns that are texts */
-export function aligned(rows: readonly (readonly string[])[], left: number): string {
-  const widths = rows[0]?.map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0))) ?? [];
-  const pad = (cell: string, at: number) =>
-    at < left ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
-  return rows.map((row) => `${row.map(pad).join('  ').trimEnd()}\n`).join('');
 }
 
 /** Counts are numbers of any size, costs are texts. */
