@@ -1,19 +1,19 @@
 // The command line: selects the command, and owns signals and exit codes. The commands are in cli/.
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 import { type App, type AppOptions, startApp, VERSION } from './app.ts';
-import { faultReport, runCheck, tryCredentials } from './cli/check-command.ts';
+import { didYouMean, readArguments } from './cli/arguments.ts';
+import { runCheck } from './cli/check-command.ts';
 import { runExplain } from './cli/explain-command.ts';
 import { runInit } from './cli/init-command.ts';
 import { runOrders } from './cli/orders-commands.ts';
 import { runHolders } from './cli/owners/holder-commands.ts';
 import { runKeys } from './cli/owners/keys-commands.ts';
 import { runTeams } from './cli/owners/team-commands.ts';
-import type { CommandIo } from './cli/support-command.ts';
+import { type CommandIo, type CommandText, runCommand } from './cli/support-command.ts';
 import { runUpstreams } from './cli/upstreams/upstreams-command.ts';
 import { runUsage } from './cli/usage/usage-command.ts';
-import { ConfigError } from './config/config-fault.ts';
+import { ConfigError, faultReport } from './config/config-fault.ts';
 import { parseBytes } from './config/load-config.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
@@ -27,23 +27,41 @@ import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logg
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
-  tollgate init              write a first config.yaml
-  tollgate serve             run the gateway; --new-store creates an empty store where the previous one is gone
-  tollgate check             validate a configuration and summarize it; --credentials also fetches the tokens of upstreams and asks Stripe
-  tollgate explain           show where a request would go: --model M [--tier T] [--json]
-  tollgate keys issue        create a key: --tier Free|Lite|Pro [--holder NAME] [--expires 90d]
-  tollgate keys list         list all keys, without their secrets
-  tollgate keys show         show a key and its history: PREFIX
-  tollgate keys revoke       revoke a key permanently: PREFIX [--reason TEXT]
-  tollgate holders           find and change holders of keys: list, show, set, tier, suspend, resume
-  tollgate teams             groups of holders: add, list, show, set, remove
-  tollgate orders            show and manage orders and their payments: list, show, check, cancel, refund, paid, trust
-  tollgate upstreams         states of upstreams, and taking one out of service: list, show, events, drain, resume
-  tollgate usage             report usage: [--since 7d | --month 2030-01] [--by team,model] [--team NAME] [--json|--csv];
-                             close months: months, close, export
+  tollgate init        write a first config.yaml
+  tollgate serve       run the gateway
+  tollgate check       validate a configuration and summarize it
+  tollgate explain     show where a request for a model would go
+  tollgate keys        issue and change keys: issue, list, show, events, set, revoke, tier, suspend, resume
+  tollgate holders     find and change holders of keys: list, show, set, tier, suspend, resume
+  tollgate teams       groups of holders: add, list, show, set, remove
+  tollgate orders      orders and their payments: list, show, check, cancel, refund, portal-link, paid, trust, lapse
+  tollgate upstreams   states of upstreams, and taking one out of service: list, show, events, drain, resume
+  tollgate usage       report usage; close months: months, close, export
 
-All commands take --config FILE (default ./config.yaml). --version prints the version, --help this text.
+tollgate COMMAND --help describes a command. All take --config FILE (default ./config.yaml). --version prints the version.
 `;
+
+const SERVE: CommandText = {
+  name: 'serve',
+  usage: `Usage: tollgate serve [--new-store] [--config FILE]
+
+Runs the gateway with the configuration FILE (default ./config.yaml). SIGTERM and SIGINT drain it; SIGHUP re-reads the file.
+--new-store creates an empty store where the previous one is gone.
+`,
+};
+
+const COMMANDS: Readonly<Record<string, (argv: readonly string[], io: CommandIo) => Promise<number>>> = {
+  init: runInit,
+  serve: runServe,
+  check: runCheck,
+  explain: runExplain,
+  keys: runKeys,
+  holders: runHolders,
+  teams: runTeams,
+  orders: runOrders,
+  upstreams: runUpstreams,
+  usage: runUsage,
+};
 
 const OK = 0;
 const FAILED = 1;
@@ -58,68 +76,35 @@ const WRONG_USAGE = 2;
 export async function main(argv: string[], io: CommandIo = process): Promise<number> {
   const [command, ...rest] = argv;
   switch (command) {
-    case 'serve':
-    case 'check': {
-      if (rest.includes('--help') || rest.includes('-h')) {
-        io.stdout.write(USAGE);
-        return OK;
-      }
-      const isNewStore = command === 'serve' && rest.includes('--new-store');
-      const isTrying = command === 'check' && rest.includes('--credentials');
-      const own = isNewStore ? '--new-store' : isTrying ? '--credentials' : undefined;
-      const file = configFile(
-        rest.filter((word) => word !== own),
-        io,
-      );
-      if (file === undefined) return WRONG_USAGE;
-      if (command === 'serve') return serve(file, isNewStore);
-      const code = runCheck(file, io.env, io);
-      return code === OK && isTrying ? tryCredentials(file, io.env, io) : code;
-    }
-    case 'init':
-      return runInit(rest, io);
-    case 'keys':
-      return runKeys(rest, io);
-    case 'holders':
-      return runHolders(rest, io);
-    case 'teams':
-      return runTeams(rest, io);
-    case 'orders':
-      return runOrders(rest, io);
-    case 'usage':
-      return runUsage(rest, io);
-    case 'upstreams':
-      return runUpstreams(rest, io);
-    case 'explain':
-      return runExplain(rest, io);
     case '--version':
     case '-v':
       io.stdout.write(`${VERSION}\n`);
       return OK;
+    case 'help':
     case '--help':
     case '-h':
       io.stdout.write(USAGE);
       return OK;
-    default:
-      io.stderr.write(
-        command === undefined ? USAGE : `tollgate: unknown command ${maskKeys(command)}\n\n${USAGE}`,
-      );
+    case undefined:
+      io.stderr.write(USAGE);
       return WRONG_USAGE;
   }
+  const run = Object.entries(COMMANDS).find(([name]) => name === command)?.[1];
+  if (run !== undefined) return run(rest, io);
+  const near = didYouMean(command, Object.keys(COMMANDS));
+  io.stderr.write(`tollgate: unknown command ${maskKeys(command)}${near}; see tollgate --help\n`);
+  return WRONG_USAGE;
 }
 
-/** @returns the value of `--config`; undefined, after printing the error, when the arguments are wrong */
-function configFile(argv: string[], { stderr }: CommandIo): string | undefined {
-  try {
-    const { values } = parseArgs({
-      args: argv,
-      options: { config: { type: 'string', default: './config.yaml' } },
-    });
-    return values.config;
-  } catch (error) {
-    stderr.write(`tollgate: ${maskKeys(error instanceof Error ? error.message : String(error))}\n\n${USAGE}`);
-    return undefined;
-  }
+/** A fault of the gateway keeps its stack: only the arguments are read as those of other commands. */
+async function runServe(argv: readonly string[], io: CommandIo): Promise<number> {
+  let start: (() => Promise<number>) | undefined;
+  const code = await runCommand(SERVE, argv, io, async () => {
+    const given = readArguments(argv, { config: 'text', 'new-store': 'flag' });
+    start = () => serve(given.text('config') ?? './config.yaml', given.flag('new-store'));
+    return OK;
+  });
+  return start === undefined ? code : start();
 }
 
 /** The gateway of this process, or the primary of several workers. */

@@ -5,7 +5,7 @@ import { checkStripeAccount } from '../billing/stripe/account-check.ts';
 import { StripeCalls } from '../billing/stripe/stripe-calls.ts';
 import { isLiveKey } from '../billing/stripe/stripe-provider.ts';
 import { describeConfig } from '../config/check/summary.ts';
-import { ConfigError, formatFault, loadConfig } from '../config/load-config.ts';
+import { loadConfig } from '../config/load-config.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import { earlierStoreWarning } from '../store/earlier-store.ts';
@@ -14,28 +14,31 @@ import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
+import { readArguments } from './arguments.ts';
+import { type CommandIo, type CommandText, runCommand, write } from './support-command.ts';
 
-/**
- * @returns the exit code: 0 when the gateway would start with this file, otherwise 1
- */
-export function runCheck(
-  file: string,
-  env: NodeJS.ProcessEnv,
-  io: { readonly stdout: Writable; readonly stderr: Writable },
-): number {
-  try {
-    const config = loadConfig(file, env);
-    io.stdout.write(`${describeConfig(config)}\n`);
+const CHECK: CommandText = {
+  name: 'check',
+  usage: `Usage: tollgate check [--credentials] [--config FILE]
+
+Validates the configuration FILE (default ./config.yaml), shows what it means, and warns of what is probably a mistake. It starts
+nothing and sends nothing, except with --credentials, which fetches the tokens of upstreams with \`auth\` and asks Stripe.
+`,
+};
+
+/** @returns the exit code: 0 when the gateway would start with this file, otherwise 1; 2 wrong usage */
+export function runCheck(argv: readonly string[], io: CommandIo): Promise<number> {
+  return runCommand(CHECK, argv, io, async () => {
+    const given = readArguments(argv, { config: 'text', credentials: 'flag' });
+    const file = given.text('config') ?? './config.yaml';
+    const config = loadConfig(file, io.env);
+    await write(io.stdout, `${describeConfig(config)}\n`);
     const { store } = config.static;
     const warning = earlierStoreWarning(store, { spool: outboxDirectory(config.static) });
     const path = 'path' in store ? store.path : '';
     if (warning !== undefined) io.stderr.write(`warning: the store ${path}: ${warning}\n`);
-    return 0;
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    io.stderr.write(`${faultReport(error)}\n`);
-    return 1;
-  }
+    return given.flag('credentials') ? tryCredentials(file, io.env, io) : 0;
+  });
 }
 
 /**
@@ -90,10 +93,4 @@ async function tryPayments(
   } finally {
     calls.close();
   }
-}
-
-/** All faults and their count, for a terminal. */
-export function faultReport(error: ConfigError): string {
-  const count = error.faults.length;
-  return [...error.faults.map(formatFault), `${count} ${count === 1 ? 'fault' : 'faults'}`].join('\n');
 }

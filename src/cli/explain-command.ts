@@ -38,7 +38,7 @@ import {
   liveText,
   mergedStates,
 } from './live-state.ts';
-import { type CommandIo, readInput, runCommand } from './support-command.ts';
+import { type CommandIo, readInput, runCommand, write } from './support-command.ts';
 import { tierLimits, tierLimitText } from './terms-fields.ts';
 
 const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--key WHOSE] [--config FILE] [--json]
@@ -80,7 +80,7 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     const found = routeOf(config.dynamic, model);
     if (found === undefined) {
       const near = nearestOf(model, Object.keys(config.dynamic.models), MAX_NEAREST);
-      if (given.flag('json')) io.stdout.write(json({ model, match: null, nearest: near }));
+      if (given.flag('json')) await write(io.stdout, json({ model, match: null, nearest: near }));
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
@@ -102,7 +102,7 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
       ...(order && { order }),
       ...(limited && { key: limited }),
     };
-    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live, found));
+    await write(io.stdout, given.flag('json') ? json(explanation) : textOf(explanation, live, found));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
   });
@@ -124,8 +124,12 @@ function withModel(argv: readonly string[]): readonly string[] {
   return argv[0]?.startsWith('-') === false ? ['--model', ...argv] : argv;
 }
 
-function reject(io: CommandIo, asJson: boolean, { status, code, message, param }: GatewayError): number {
-  if (asJson) io.stdout.write(json({ rejected: { status, code, message, param } }));
+async function reject(
+  io: CommandIo,
+  asJson: boolean,
+  { status, code, message, param }: GatewayError,
+): Promise<number> {
+  if (asJson) await write(io.stdout, json({ rejected: { status, code, message, param } }));
   io.stderr.write(`tollgate explain: the request gets a ${status} ${code}: ${message}\n`);
   return 1;
 }

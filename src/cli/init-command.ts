@@ -5,7 +5,7 @@ import { type CommandIo, type CommandText, runCommand, write } from './support-c
 
 const INIT: CommandText = {
   name: 'init',
-  usage: `  tollgate init [--config FILE]
+  usage: `Usage: tollgate init [--config FILE]
 
 Writes a first configuration to FILE (default ./config.yaml), which must not exist.
 `,

@@ -17,7 +17,7 @@ import { fieldLines, openFleet, withStore } from './support-desk.ts';
 
 const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
 
-  list [--state STATE] [--json]
+  list [--state STATE] [--json]     oldest first
   show ORDER [--json]               one order
   check ORDER [--json]              reconciles it with the payment provider
   cancel ORDER [--now | --undo] [--json]
@@ -101,7 +101,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
   const state = wanted === undefined ? undefined : oneOf(wanted, ORDER_STATES, 'state');
   return withStore(given, io, 'must exist', async (store) => {
     const page = (limit: number, last?: Order) =>
-      store.billing.listOrders({ limit, ...(state && { state }), ...(last && { after: last.id }) });
+      store.billing.listOrders({ limit, ...(state && { state }), ...(last && { after: last }) });
     await writeList(io, given.flag('json'), page, orderFields, orderLine);
     return 0;
   });

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { SecretError } from '../auth/hashing/hashing-secret.ts';
 import { Key } from '../auth/key/key.ts';
-import { ConfigError } from '../config/config-fault.ts';
+import { ConfigError, faultReport } from '../config/config-fault.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { formatSize } from '../config/schema/units.ts';
 import { GatewayError } from '../errors.ts';
@@ -15,7 +15,6 @@ import type { Store } from '../store/store.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 import { didYouMean, UsageError } from './arguments.ts';
-import { faultReport } from './check-command.ts';
 
 export interface CommandIo {
   readonly stdout: Writable;
@@ -32,9 +31,12 @@ export interface CommandText {
   readonly usage: string;
 }
 
+/** The status that a shell shows for a program that ends at a closed pipe: 128 and the number of SIGPIPE. */
+const ENDED_BY_SIGPIPE = 141;
+
 /**
  * Runs a command and prints its error; `help`, `--help` and `-h` print its usage instead.
- * @returns the exit code: that of `work`, 1 when it failed, 2 for wrong usage
+ * @returns the exit code: that of `work`, 1 when it failed, 2 for wrong usage, 141 when the reader of its output has gone
  */
 export async function runCommand(
   { name, usage }: CommandText,
@@ -50,9 +52,11 @@ export async function runCommand(
     return await work();
   } catch (error) {
     if (error instanceof UsageError) {
-      await write(io.stderr, `tollgate ${name}: ${maskKeys(error.message)}\n\n${usage}`);
+      await write(io.stderr, `tollgate ${name}: ${maskKeys(error.message)}; see tollgate ${name} --help\n`);
       return 2;
     }
+    // The reader, such as `head`, has read enough.
+    if (error instanceof Error && Reflect.get(error, 'code') === 'EPIPE') return ENDED_BY_SIGPIPE;
     const text = error instanceof ConfigError ? faultReport(error) : `tollgate ${name}: ${reasonOf(error)}`;
     await write(io.stderr, `${maskKeys(text)}\n`);
     return 1;

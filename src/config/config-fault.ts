@@ -39,3 +39,9 @@ export class ConfigError extends Error {
     this.more = more;
   }
 }
+
+/** All faults and their count, for a terminal. */
+export function faultReport(error: ConfigError): string {
+  const count = error.faults.length;
+  return [...error.faults.map(formatFault), `${count} ${count === 1 ? 'fault' : 'faults'}`].join('\n');
+}

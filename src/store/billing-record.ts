@@ -225,10 +225,10 @@ export interface BillingStore {
   /** Paid orders of a holder, oldest first; at most 1000. */
   ordersOf(holderId: string): Promise<readonly Order[]>;
 
-  /** Orders that cost something, by id. @param filter.limit 1 to 1000 */
+  /** Orders that cost something, oldest first. @param filter.limit 1 to 1000 */
   listOrders(filter: {
     readonly state?: OrderState;
-    readonly after?: string;
+    readonly after?: Pick<Order, 'createdAt' | 'id'>;
     readonly limit: number;
   }): Promise<readonly Order[]>;
 

@@ -324,7 +324,7 @@ describe('tollgate usage', () => {
   ])('%j is wrong usage', async (argv) => {
     const { code, out, err } = await usage(...argv);
     expect([code, out]).toEqual([2, '']);
-    expect(err).toMatch(/^tollgate usage: .+\n\nUsage: tollgate usage /);
+    expect(err).toMatch(/^tollgate usage: .+; see tollgate usage --help\n$/);
   });
 
   test('without a store or a configuration reports what is missing and creates nothing', async () => {

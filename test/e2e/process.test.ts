@@ -386,6 +386,19 @@ test('PORT takes the place of listen.port', async () => {
   expect(await freeKey(`http://127.0.0.1:${port}`)).toMatch(/^[0-9a-f]{32}$/);
 });
 
+const COMMANDS = [
+  'init',
+  'serve',
+  'check',
+  'explain',
+  'keys',
+  'holders',
+  'teams',
+  'orders',
+  'upstreams',
+  'usage',
+];
+
 describe('check and help', () => {
   test('check: 0 and what the configuration means', async () => {
     const { code, stdout, stderr } = await runProgram(['check', '--config', join(ROOT, 'config.yaml')]);
@@ -428,25 +441,32 @@ describe('check and help', () => {
     }
   });
 
-  test.each([['--help'], ['-h'], ['check', '--help'], ['check', '--config', 'x', '-h']])(
-    '%s %s: 0 and every command',
-    async (...words) => {
-      const { code, stdout, stderr } = await runCommand(words.filter((word) => word !== undefined));
-      expect([code, stderr]).toEqual([0, '']);
-      for (const command of [
-        'serve',
-        'check',
-        'keys issue',
-        'keys list',
-        'keys show',
-        'keys revoke',
-        'upstreams',
-        '--config',
-      ]) {
-        expect(stdout).toContain(command);
+  test.each([['--help'], ['-h'], ['help']])('%s: 0 and every command', async (word) => {
+    const { code, stdout, stderr } = await runCommand([word]);
+    expect([code, stderr]).toEqual([0, '']);
+    for (const command of COMMANDS) expect(stdout).toContain(`tollgate ${command} `);
+  });
+
+  test.each([...COMMANDS, 'keys issue', 'orders lapse', 'usage close', 'upstreams drain'])(
+    '%s --help: 0 and how it is used',
+    async (command) => {
+      const words = command.split(' ');
+      for (const help of ['--help', '-h']) {
+        const { code, stdout, stderr } = await runCommand([...words, '--config', 'none.yaml', help]);
+        expect([code, stderr]).toEqual([0, '']);
+        expect(stdout.startsWith(`Usage: tollgate ${words[0]} `)).toBe(true);
       }
     },
   );
+
+  test('the reader of a list goes: no word, and the status of other programs', async () => {
+    await using directory = await shippedFolder();
+    for (const words of ['check', 'explain --model echo', 'explain --model echo --json', 'keys --help']) {
+      await using program = new Program([LAUNCHER, ...words.split(' ')], { cwd: directory.path });
+      program.child.stdout.destroy();
+      expect([words, await program.end()]).toMatchObject([words, { code: 141, stderr: '' }]);
+    }
+  });
 
   test('--version: the one of package.json', async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
@@ -459,10 +479,17 @@ describe('check and help', () => {
     ['an option that there is not', ['serve', '--confg', 'x']],
     ['an option without its value', ['check', '--config']],
     ['an operand', ['check', 'config.yaml']],
-  ])('%s: 2, how it is used, nothing on stdout', async (_name, words) => {
+  ])('%s: 2, where to read how it is used, nothing on stdout', async (name, words) => {
     const { code, stdout, stderr } = await runCommand(words);
     expect([code, stdout]).toEqual([2, '']);
-    expect(stderr).toMatch(/tollgate serve/);
+    if (name === 'nothing') expect(stderr).toMatch(/tollgate serve/);
+    else expect(stderr).toMatch(/^tollgate( \w+)?: .+; see tollgate( \w+)? --help\n$/);
+  });
+
+  test('a mistyped command or option: the one that is meant', async () => {
+    expect((await runCommand(['sevre'])).stderr).toContain('unknown command sevre (did you mean serve?)');
+    expect((await runCommand(['serve', '--confg', 'x'])).stderr).toContain('(did you mean --config?)');
+    expect((await runCommand(['check', '--credential'])).stderr).toContain('(did you mean --credentials?)');
   });
 });
 

@@ -58,8 +58,18 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
     async listOrders(filter) {
       let query = reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
       if (filter.state !== undefined) query = query.where('state', '=', filter.state);
-      if (filter.after !== undefined) query = query.where('id', '>', filter.after);
-      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderFromRow);
+      if (filter.after !== undefined) {
+        const { createdAt, id } = filter.after;
+        query = query.where((eb) =>
+          eb.or([
+            eb('created_at', '>', createdAt),
+            eb.and([eb('created_at', '=', createdAt), eb('id', '>', id)]),
+          ]),
+        );
+      }
+      return (await query.orderBy('created_at').orderBy('id').limit(filter.limit).execute()).map(
+        orderFromRow,
+      );
     },
 
     async dueOrders(at, limit) {
