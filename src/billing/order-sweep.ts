@@ -1,6 +1,7 @@
 // Checks orders that are due without an event: after a grace period, at the end of a paid period, and when events were lost.
 // One process of the fleet does it at a time.
 import { randomUUID } from 'node:crypto';
+import { Repeat } from '../repeat.ts';
 import type { Order } from '../store/billing-record.ts';
 import type { BillingParts } from './payment-provider.ts';
 import type { PaymentReconciliation } from './payment-reconciliation.ts';
@@ -24,23 +25,20 @@ interface SweepOptions extends Pick<BillingParts, 'store' | 'provider' | 'logger
 export class Sweep {
   readonly #parts: SweepOptions;
   readonly #owner = randomUUID();
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> | undefined;
-  #isStopped = false;
+  /** Jitter keeps replicas that started together from sweeping together. */
+  readonly #sweeps = new Repeat(() => this.run().then(pause));
 
   constructor(parts: SweepOptions) {
     this.#parts = parts;
   }
 
   start(): void {
-    this.#plan();
+    this.#sweeps.start(pause());
   }
 
   /** Resolves when the running sweep has ended. */
-  async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await this.#running;
+  stop(): Promise<void> {
+    return this.#sweeps.stop();
   }
 
   /** Runs a sweep. Never rejects. @returns whether this process had the lease */
@@ -70,7 +68,7 @@ export class Sweep {
   async #settleAll(orders: readonly Order[]): Promise<void> {
     const left = [...orders];
     const work = async () => {
-      for (let order = left.shift(); order !== undefined && !this.#isStopped; order = left.shift()) {
+      for (let order = left.shift(); order !== undefined && !this.#sweeps.isStopped; order = left.shift()) {
         await this.#settle(order);
       }
     };
@@ -98,16 +96,6 @@ export class Sweep {
     metrics.billing.orders.reset();
     for (const [state, count] of await store.countOrders()) metrics.billing.orders.set({ state }, count);
   }
-
-  /** Jitter keeps replicas that started together from sweeping together. */
-  #plan(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(
-      () => {
-        this.#running = this.run().then(() => this.#plan());
-      },
-      EVERY_MS * (0.5 + Math.random() / 2),
-    );
-    this.#timer.unref();
-  }
 }
+
+const pause = () => EVERY_MS * (0.5 + Math.random() / 2);

@@ -5,6 +5,7 @@
 // A request waits only for the first arrow. While the store is unavailable, batches stay in the file, and this process or the next
 // one sends them. A killed process loses what is not in the file yet.
 import { withDeadline } from '../deadline.ts';
+import { Repeat } from '../repeat.ts';
 import type { CountingStore } from '../store/store.ts';
 import type { AddedUsage, UsageRow } from '../store/usage-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -81,7 +82,7 @@ export class UsageOutbox {
   readonly #disk: OutboxDisk;
   readonly #sender: BatchSender;
   readonly #models = new ModelNames();
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #loops: Repeat[] = [];
   readonly #logged = new Map<string, { at: number; requests: number }>();
   /** Recorded since the last write. */
   #fresh = new UsageTotals();
@@ -204,8 +205,7 @@ export class UsageOutbox {
 
   #stop(): void {
     this.#isClosed = true;
-    for (const timer of this.#timers) clearTimeout(timer);
-    this.#timers.clear();
+    for (const loop of this.#loops) void loop.stop();
   }
 
   /** Number of rows in memory. */
@@ -254,13 +254,9 @@ export class UsageOutbox {
 
   /** @param work never rejects; returns milliseconds until the next time */
   #every(ms: number, work: () => Promise<number>): void {
-    const timer = setTimeout(async () => {
-      this.#timers.delete(timer);
-      const next = await work();
-      if (!this.#isClosed) this.#every(next, work);
-    }, ms);
-    timer.unref();
-    this.#timers.add(timer);
+    const loop = new Repeat(work);
+    loop.start(ms);
+    this.#loops.push(loop);
   }
 
   /** Writes early because there are many rows. */

@@ -1,6 +1,7 @@
 // Keeps the tables of usage in order: adds usage from before there were days and months to them, and deletes hours and days that are
 // older than the configuration keeps. One replica of the fleet does it, in small steps.
 import { randomUUID } from 'node:crypto';
+import { Repeat } from '../repeat.ts';
 import type { BillingStore } from '../store/billing-record.ts';
 import type { UsageStore } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -36,33 +37,21 @@ const ROWS_AT_ONCE = 2000;
 export class UsageUpkeep {
   readonly #options: UsageUpkeepOptions;
   readonly #owner = randomUUID();
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<unknown> = Promise.resolve();
-  #isStopped = false;
+  readonly #pauses: { readonly step: number; readonly round: number };
+  readonly #steps = new Repeat(async () => this.#pauses[(await this.#step()) ? 'step' : 'round']);
 
   constructor(options: UsageUpkeepOptions) {
     this.#options = options;
+    this.#pauses = options.pauses ?? PAUSES;
   }
 
   start(): void {
-    this.#plan((this.#options.pauses ?? PAUSES).step);
+    this.#steps.start(this.#pauses.step);
   }
 
   /** Resolves when the running step has ended. */
-  async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await this.#running;
-  }
-
-  #plan(ms: number): void {
-    const { step, round } = this.#options.pauses ?? PAUSES;
-    this.#timer = setTimeout(() => {
-      this.#running = this.#step().then((hasMore) => {
-        if (!this.#isStopped) this.#plan(hasMore ? step : round);
-      });
-    }, ms);
-    this.#timer.unref();
+  stop(): Promise<void> {
+    return this.#steps.stop();
   }
 
   /** Never rejects. @returns whether there is more to do at once */

@@ -42,7 +42,7 @@ export const LAYERS: Order = [
   ['auth', 'limits', 'upstream', 'usage'],
   ['http', 'store', 'redis'],
   ['telemetry'],
-  ['config', 'deadline.ts', 'recent-map.ts', 'single-flight.ts'],
+  ['config', 'deadline.ts', 'recent-map.ts', 'repeat.ts', 'single-flight.ts'],
   ['wire'],
   ['errors.ts'],
   ['payment-errors.ts', 'upstream-errors.ts'],

@@ -1,6 +1,7 @@
 // Polls the store's change feed, so that revocations by other processes apply here too. Messages over Redis are faster but can
 // be lost; the feed is reliable. The 5 s lifetime of cache entries bounds the delay without either.
 
+import { Repeat } from '../../repeat.ts';
 import { type SingleFlight, singleFlight } from '../../single-flight.ts';
 import type { KeyChange } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
@@ -28,12 +29,13 @@ export class ChangeFeed {
   readonly #parts: ChangeFeedOptions;
   readonly #now: () => number;
   #last = 0;
-  #timer: NodeJS.Timeout | undefined;
-  #stopped = false;
+  readonly #polls = new Repeat(() => this.poll().then(() => this.#intervalMs));
+  readonly #intervalMs: number;
 
   constructor(parts: ChangeFeedOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? (() => performance.now());
+    this.#intervalMs = parts.intervalMs ?? INTERVAL_MS;
   }
 
   /**
@@ -51,7 +53,7 @@ export class ChangeFeed {
       this.#last = Math.max(this.#last, change.id);
     }
     listener.caughtUp(at);
-    this.#schedule();
+    this.#polls.start(this.#intervalMs);
   }
 
   /** Polls now. Never rejects: a failure is counted, and the next poll follows after the interval. */
@@ -59,17 +61,8 @@ export class ChangeFeed {
 
   /** Stops polling. Resolves when the running poll has ended. */
   async stop(): Promise<void> {
-    this.#stopped = true;
-    clearTimeout(this.#timer);
+    await this.#polls.stop();
     await this.poll.running();
-  }
-
-  #schedule(): void {
-    if (this.#stopped) return;
-    this.#timer = setTimeout(() => {
-      void this.poll().then(() => this.#schedule());
-    }, this.#parts.intervalMs ?? INTERVAL_MS);
-    this.#timer.unref();
   }
 
   async #read(): Promise<void> {
@@ -87,7 +80,7 @@ export class ChangeFeed {
           this.#last = change.id;
         }
         if (changes.length < BATCH) listener.caughtUp(at);
-        if (changes.length < BATCH || this.#stopped) return;
+        if (changes.length < BATCH || this.#polls.isStopped) return;
       }
     } catch {
       metrics.keyPollFailures.inc();

@@ -3,6 +3,7 @@
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import { RecentMap } from '../../recent-map.ts';
+import { Repeat } from '../../repeat.ts';
 import { singleFlight } from '../../single-flight.ts';
 import type { OrganisationStore, Team } from '../../store/organisation-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -39,9 +40,7 @@ export class TeamDirectory {
   readonly #find = singleFlight((id: string) => this.#read(id));
   #last = 0;
   #polledAt: number;
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> | undefined;
-  #isStopped = false;
+  readonly #polls = new Repeat(() => this.#pollAgain());
 
   constructor(options: TeamDirectoryOptions) {
     this.#options = {
@@ -61,14 +60,12 @@ export class TeamDirectory {
    */
   async start(): Promise<void> {
     await this.#poll();
-    this.#schedule();
+    this.#polls.start(this.#pause());
   }
 
   /** Resolves when the running poll has ended. */
-  async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await this.#running;
+  stop(): Promise<void> {
+    return this.#polls.stop();
   }
 
   /**
@@ -104,19 +101,16 @@ export class TeamDirectory {
     return team;
   }
 
-  #schedule(): void {
-    if (this.#isStopped) return;
-    const { intervalMs, random, metrics, now } = this.#options;
-    const pause = intervalMs * (1 + JITTER * (2 * random() - 1));
-    this.#timer = setTimeout(() => {
-      this.#running = this.#poll()
-        .catch(() => metrics.teamReadFailures.inc())
-        .then(() => {
-          metrics.teamsAge.set((now() - this.#polledAt) / 1000);
-          this.#schedule();
-        });
-    }, pause);
-    this.#timer.unref();
+  #pause(): number {
+    const { intervalMs, random } = this.#options;
+    return intervalMs * (1 + JITTER * (2 * random() - 1));
+  }
+
+  async #pollAgain(): Promise<number> {
+    const { metrics, now } = this.#options;
+    await this.#poll().catch(() => metrics.teamReadFailures.inc());
+    metrics.teamsAge.set((now() - this.#polledAt) / 1000);
+    return this.#pause();
   }
 
   async #poll(): Promise<void> {

@@ -1,6 +1,7 @@
 // The upstreams that operators have drained. The store has them; a process polls it, and at once when a message announces a change.
 // While the store is away, the last known drains stay in force.
-
+import { Repeat } from '../../repeat.ts';
+import { singleFlight } from '../../single-flight.ts';
 import type { UpstreamDrain, UpstreamStore } from '../../store/upstream-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { UpstreamState } from './upstream-state.ts';
@@ -21,12 +22,17 @@ interface DrainsOptions {
 export class Drains {
   readonly #options: DrainsOptions;
   #drains: ReadonlyMap<string, UpstreamDrain> = new Map();
-  #polling: Promise<void> | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #isStopped = false;
+  readonly #poll = singleFlight(() => this.#read());
+  readonly #polls: Repeat;
 
   constructor(options: DrainsOptions) {
     this.#options = options;
+    const { intervalMs = INTERVAL_MS } = options;
+    this.#polls = new Repeat(() =>
+      this.#poll()
+        .catch(() => undefined)
+        .then(() => intervalMs),
+    );
   }
 
   /** The drain of an upstream that is in force now. */
@@ -41,7 +47,7 @@ export class Drains {
    */
   async start(): Promise<void> {
     await this.#read();
-    this.#schedule();
+    this.#polls.start(this.#options.intervalMs ?? INTERVAL_MS);
   }
 
   /**
@@ -50,30 +56,14 @@ export class Drains {
    */
   async refresh(): Promise<void> {
     // A poll under way may have read before the change.
-    await this.#polling?.catch(() => undefined);
+    await this.#poll.running()?.catch(() => undefined);
     await this.#poll();
   }
 
   /** Resolves when a poll under way has ended. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await this.#polling?.catch(() => undefined);
-  }
-
-  #schedule(): void {
-    this.#timer = setTimeout(async () => {
-      await this.#poll().catch(() => undefined);
-      if (!this.#isStopped) this.#schedule();
-    }, this.#options.intervalMs ?? INTERVAL_MS);
-    this.#timer.unref();
-  }
-
-  #poll(): Promise<void> {
-    this.#polling ??= this.#read().finally(() => {
-      this.#polling = undefined;
-    });
-    return this.#polling;
+    await this.#polls.stop();
+    await this.#poll.running()?.catch(() => undefined);
   }
 
   async #read(): Promise<void> {
