@@ -1,5 +1,6 @@
 // Prices as the gateway uses them: the kinds, which price is in force, and the prices of the lists by upstream and model.
 // schema/price-schema.ts reads them; usage/records/token-price.ts makes costs of them.
+import { NameTable } from './name-table.ts';
 
 /** What has a price, in the order of docs and reports. */
 export const PRICE_KINDS = [
@@ -81,52 +82,20 @@ export function priceAt(prices: Prices | undefined, at: number): ModelPrice | un
 /** The prices of the lists: upstream → model there, or a pattern with one `*` → prices. */
 export type ListedPrices = Readonly<Record<string, Readonly<Record<string, Prices>>>>;
 
-interface Pattern {
-  readonly prefix: string;
-  readonly suffix: string;
-  readonly prices: Prices;
-}
-
-interface UpstreamPrices {
-  readonly exact: ReadonlyMap<string, Prices>;
-  /** The longest first. */
-  readonly patterns: readonly Pattern[];
-}
-
 /** Finds the prices of a model in the lists: by its name, else by the longest pattern. */
 export class PriceBook {
-  readonly #upstreams: ReadonlyMap<string, UpstreamPrices>;
+  readonly #upstreams: ReadonlyMap<string, NameTable<Prices>>;
 
   constructor(listed: ListedPrices = {}) {
-    this.#upstreams = new Map(Object.entries(listed).map(([upstream, models]) => [upstream, sorted(models)]));
+    this.#upstreams = new Map(
+      Object.entries(listed).map(([upstream, models]) => [upstream, new NameTable(Object.entries(models))]),
+    );
   }
 
   /** @param model its name at the upstream */
   find(upstream: string, model: string): Prices | undefined {
-    const known = this.#upstreams.get(upstream);
-    if (known === undefined) return undefined;
-    return known.exact.get(model) ?? known.patterns.find((each) => matches(each, model))?.prices;
+    return this.#upstreams.get(upstream)?.find(model)?.value;
   }
-}
-
-function sorted(models: Readonly<Record<string, Prices>>): UpstreamPrices {
-  const exact = new Map<string, Prices>();
-  const patterns: Pattern[] = [];
-  // Equally long patterns are ordered by name, so that all replicas agree.
-  const names = Object.keys(models).sort((a, b) => b.length - a.length || (a < b ? -1 : 1));
-  for (const name of names) {
-    const prices = models[name];
-    const star = name.indexOf('*');
-    if (prices === undefined) continue;
-    if (star === -1) exact.set(name, prices);
-    else patterns.push({ prefix: name.slice(0, star), suffix: name.slice(star + 1), prices });
-  }
-  return { exact, patterns };
-}
-
-/** As for the names of models: `*` stands for at least one character. */
-function matches({ prefix, suffix }: Pattern, model: string): boolean {
-  return model.length > prefix.length + suffix.length && model.startsWith(prefix) && model.endsWith(suffix);
 }
 
 /** An amount of money as decimal text. @param millionths a whole number; with `digits` it counts in 10^-digits */

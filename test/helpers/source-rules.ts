@@ -61,6 +61,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['config/source'],
     ['config/schema'],
     ['config/limit-table.ts', 'config/config-fault.ts', 'config/prices.ts'],
+    ['config/name-table.ts'],
   ],
   http: [
     ['http/admin'],

@@ -1,8 +1,6 @@
 // Readers for scalars: durations, sizes, whole and decimal numbers, booleans. Each accepts one form and rejects YAML's other
 // spellings (`0x10`, `1e3`, `1_000`, `yes`).
 
-import { decimalText } from '../prices.ts';
-
 /** A parsed value or a fault. A fault never quotes the text, which may come from the environment. */
 export type ScalarResult<T> =
   | { readonly ok: true; readonly value: T }
@@ -72,12 +70,6 @@ export function readDecimal(text: string): ScalarResult<number> {
     ? accepted(value)
     : rejected('must be a number in decimal digits, such as 0.2');
 }
-
-/** The largest amount of money, in units of its currency: its billionths are below 2^53. */
-export const MAX_AMOUNT = 9_000_000;
-
-/** @param billionths a whole number, not negative; `12.5`, with as many decimals as needed */
-export const formatAmount = (billionths: number): string => decimalText(billionths, 9);
 
 /** @returns an amount of money in millionths: `2.5` is 2500000. More decimals are a fault, so that nothing is rounded. */
 export function readAmount(text: string): ScalarResult<number> {

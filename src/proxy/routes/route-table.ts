@@ -2,6 +2,7 @@
 // upstreams.
 
 import { type Timeouts, timeoutsOf } from '../../config/check/timeouts.ts';
+import { NameTable } from '../../config/name-table.ts';
 import { PriceBook, type Prices } from '../../config/prices.ts';
 import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
@@ -76,16 +77,8 @@ export interface Route {
 /** Default of `affinity.header`. */
 const SESSION_HEADER = 'x-session-id';
 
-interface Pattern {
-  readonly name: string;
-  readonly prefix: string;
-  readonly suffix: string;
-  readonly route: Route;
-}
-
 export class RouteTable {
-  readonly #exact = new Map<string, Route>();
-  readonly #patterns: Pattern[] = [];
+  readonly #routes: NameTable<Route>;
   /** Request members that some rule names, of any route; undefined for none. */
   readonly watched: WatchedMembers | undefined;
   /** Client headers that are forwarded to some upstream. */
@@ -114,7 +107,7 @@ export class RouteTable {
     this.forwarded = new ForwardedHeaders(
       configs.flatMap((each) => ('forward_headers' in each ? (each.forward_headers ?? []) : [])),
     );
-    for (const [name, model] of Object.entries(models)) {
+    const routes = Object.entries(models).map(([name, model]): readonly [string, Route] => {
       const rules = model.targets.map((target) =>
         mergeRules(upstreams.get(target.upstream)?.config.body, model.body, target.body),
       );
@@ -157,13 +150,10 @@ export class RouteTable {
           })
           .sort((a, b) => a.priority - b.priority),
       };
-      const star = name.indexOf('*');
-      if (star === -1) this.#exact.set(name, route);
-      else this.#patterns.push({ name, prefix: name.slice(0, star), suffix: name.slice(star + 1), route });
-    }
+      return [name, route];
+    });
+    this.#routes = new NameTable(routes);
     this.watched = WatchedMembers.of(allRules, Object.values(models).flatMap(keyMembers));
-    // The most specific pattern wins; equally long ones are ordered by name, so that all replicas agree.
-    this.#patterns.sort((a, b) => b.name.length - a.name.length || (a.name < b.name ? -1 : 1));
   }
 
   /**
@@ -215,43 +205,34 @@ export class RouteTable {
 
   /** The route of a name, regardless of tier. */
   find(name: string): Route | undefined {
-    return this.#exact.get(name) ?? this.#match(name);
+    const { value: route, taken } = this.#routes.find(name) ?? {};
+    if (route === undefined || taken === undefined) return route;
+    const targets = route.targets.map((target) => {
+      const star = target.model.indexOf('*');
+      // No `replace`: it would interpret `$&` in a name.
+      if (star === -1) return target;
+      const model = target.model.slice(0, star) + taken + target.model.slice(star + 1);
+      const price = target.price ?? this.#book.find(target.upstream.name, model);
+      return { ...target, model, ...(price === undefined ? {} : { price }) };
+    });
+    return { ...route, model: name, targets };
   }
 
   /** The exact names that a key may use, in configured order; no patterns. */
   names(scope: Access): string[] {
-    return [...this.#exact.values()]
+    return [...this.#routes.exact.values()]
       .filter((route) => this.#mayUse(route, scope))
       .map((route) => route.model);
   }
 
   /** The patterns that a key may use, most specific first. */
   patterns(scope: Access): string[] {
-    return this.#patterns.filter(({ route }) => this.#mayUse(route, scope)).map(({ name }) => name);
+    return this.#routes.patterns.filter(({ value }) => this.#mayUse(value, scope)).map(({ name }) => name);
   }
 
   #mayUse(route: Route, scope: Access): boolean {
     if (!route.tiers.includes(scope.tier) || !allowsModel(route.model, scope)) return false;
     return this.endpointsOf(route, scope).length > 0;
-  }
-
-  #match(name: string): Route | undefined {
-    for (const { prefix, suffix, route } of this.#patterns) {
-      if (name.length < prefix.length + suffix.length || !name.startsWith(prefix) || !name.endsWith(suffix))
-        continue;
-      const matched = name.slice(prefix.length, name.length - suffix.length);
-      if (matched === '') continue;
-      const targets = route.targets.map((target) => {
-        const star = target.model.indexOf('*');
-        // No `replace`: it would interpret `$&` in a name.
-        if (star === -1) return target;
-        const model = target.model.slice(0, star) + matched + target.model.slice(star + 1);
-        const price = target.price ?? this.#book.find(target.upstream.name, model);
-        return { ...target, model, ...(price === undefined ? {} : { price }) };
-      });
-      return { ...route, model: name, targets };
-    }
-    return undefined;
   }
 }
 
