@@ -136,9 +136,23 @@ export interface UsageQuery {
 /** Sums of any size. */
 export type ExactSums = Readonly<Record<keyof UsageSums, bigint>>;
 
-/** Makes the sums from their names. */
+/** Makes the sums from their names. It is written out as `addSums` is: a report of a year makes a million. */
 export function exactSums(of: (name: keyof UsageSums) => bigint): ExactSums {
-  return Object.fromEntries(USAGE_SUMS.map((name) => [name, of(name)])) as ExactSums;
+  return {
+    requests: of('requests'),
+    failed: of('failed'),
+    estimated: of('estimated'),
+    priced: of('priced'),
+    attempts: of('attempts'),
+    prompt: of('prompt'),
+    completion: of('completion'),
+    cached: of('cached'),
+    reasoning: of('reasoning'),
+    cost: of('cost'),
+    duration_ms: of('duration_ms'),
+    ttft_ms: of('ttft_ms'),
+    ttft_count: of('ttft_count'),
+  };
 }
 
 interface Line<Sums> {

@@ -3,7 +3,6 @@ import { type RawBuilder, sql } from 'kysely';
 import { type Periods, periodsOf } from '../../usage-period.ts';
 import {
   type ExactLine,
-  type ExactSums,
   exactSums,
   HOURLESS_DIMENSIONS,
   LABEL_DIMENSION,
@@ -11,19 +10,22 @@ import {
   type UsageDimension,
   type UsageGroup,
   type UsageQuery,
+  usageSums,
 } from '../../usage-record.ts';
 import type { SqlDatabase } from '../sql-database.ts';
 import { matchesLabel } from '../sql-search.ts';
 
-/** SQLite's sums end at 2^63, so the two parts of each number are summed apart. */
+/** All sums of a line are one text, because drivers are slow at many columns. It is empty without rows. */
+const TOTALS = totals((column) => sql`sum(${column})`);
+
+/** SQLite's sums end at 2^63: beyond it, the two parts of each number are summed apart. */
 const HALF = 2n ** 30n;
-const TOTALS = sql.join(
-  USAGE_SUMS.map((name) => {
-    const [column, half] = [sql.ref(`u.${name}`), sql.lit(Number(HALF))];
-    return sql`coalesce(cast(sum(${column} / ${half}) as text) || ' ' || cast(sum(${column} % ${half}) as text), '0 0')
-      as ${sql.ref(name)}`;
-  }),
-);
+const TOTALS_APART = totals((column) => {
+  const half = sql.lit(Number(HALF));
+  return sql`sum(${column} / ${half}) || ':' || sum(${column} % ${half})`;
+});
+
+const POSITIONS = usageSums((name) => USAGE_SUMS.indexOf(name));
 
 type Columns = Readonly<Record<UsageDimension, RawBuilder<unknown>>>;
 type Table = keyof Periods;
@@ -54,34 +56,46 @@ export async function readUsage({ reader }: SqlDatabase, query: UsageQuery): Pro
   const { by, limit } = query;
   const periods = await periodsIn(reader, query);
   const reads = [
-    ...monthConditions(periods.months, query).map((condition) => readTable('months', condition)),
+    ...(periods.months.length === 0 ? [] : [readTable('months', sql`u.month in (${list(periods.months)})`)]),
     ...dayConditions(periods.days, query).map((condition) => readTable('days', condition)),
     ...periods.hours.map(([from, to]) => readTable('hours', sql`u.hour >= ${from} and u.hour <= ${to}`)),
   ];
+  const found = await Promise.all(reads);
+  const [only] = found;
+  if (only !== undefined && found.length === 1) return only;
   const lines = new Map<string, ExactLine>(
     by.length === 0 ? [['', { group: [], sums: exactSums(() => 0n) }]] : [],
   );
-  for (const { group, sums } of (await Promise.all(reads)).flat()) {
+  for (const line of found.flat()) {
+    const { group, sums } = line;
     const name = group.join('\n');
     const known = lines.get(name)?.sums;
-    lines.set(name, { group, sums: known ? exactSums((sum) => known[sum] + sums[sum]) : sums });
+    lines.set(name, known ? { group, sums: exactSums((sum) => known[sum] + sums[sum]) } : line);
   }
   const sorted = [...lines].sort(([a], [b]) => (a < b ? -1 : 1));
   return sorted.slice(0, limit).map(([, line]) => line);
 
   async function readTable(table: Table, period: RawBuilder<unknown>): Promise<readonly ExactLine[]> {
     const own = COLUMNS[table];
-    const groups = by.map((group, index) => sql`${groupOf(own, group)} as ${sql.ref(`group_${index}`)}, `);
+    const names = by.map((_, index) => `group_${index}`);
+    const groups = by.map((group, index) => sql`${groupOf(own, group)} as ${sql.ref(names[index] ?? '')}, `);
     const order = sql.raw(by.map((_, index) => index + 1).join(', '));
     const grouping =
       by.length === 0 ? sql`` : sql`group by ${order} order by ${order} limit ${sql.lit(limit)}`;
-    const { rows } = await sql<Record<string, unknown>>`
-      select ${sql.join(groups, sql``)}${TOTALS} from ${FROM[table]}
-      where ${sql.join([period, ...conditionsOf(own, query)], sql` and `)} ${grouping}`.execute(reader);
-    return rows.map((row) => ({
-      group: by.map((_, index) => String(row[`group_${index}`])),
-      sums: exactSums((name) => exact(row[name])),
-    }));
+    const read = (sums: RawBuilder<unknown>) =>
+      sql<Record<string, unknown>>`select ${sql.join(groups, sql``)}${sums} as sums from ${FROM[table]}
+        where ${sql.join([period, ...conditionsOf(own, query)], sql` and `)} ${grouping}`.execute(reader);
+    const { rows } = await read(TOTALS).catch((error: unknown) => {
+      if (!isOverflow(error)) throw error;
+      return read(TOTALS_APART);
+    });
+    return rows.map((row) => {
+      const texts = String(row['sums']).split(' ');
+      return {
+        group: names.map((name) => String(row[name])),
+        sums: exactSums((name) => exact(texts[POSITIONS[name]] ?? '')),
+      };
+    });
   }
 }
 
@@ -125,16 +139,6 @@ function later(a: string, b: string): string {
 /** The first hour of a beginning of one, such as `2030`. */
 function padded(time: string): string {
   return time + '0000-01-01T00'.slice(time.length);
-}
-
-/** One condition for each month, because a database sorts twelve parts faster than the whole; for a holder there is little to sort. */
-function monthConditions(
-  months: readonly string[],
-  { holderId }: UsageQuery,
-): readonly RawBuilder<unknown>[] {
-  if (months.length === 0) return [];
-  if (holderId !== undefined) return [sql`u.month in (${list(months)})`];
-  return months.map((month) => sql`u.month = ${month}`);
 }
 
 /** One condition for each run of days; for a holder one for all of them, because the table is sorted by day and then by holder. */
@@ -196,7 +200,16 @@ function list(texts: readonly string[]): RawBuilder<unknown> {
   return sql.join(texts.map((text) => sql`${text}`));
 }
 
-function exact(text: unknown): ExactSums['cost'] {
-  const [high = '0', low = '0'] = String(text).split(' ');
-  return high === '0' ? BigInt(low) : BigInt(high) * HALF + BigInt(low);
+function totals(of: (column: RawBuilder<unknown>) => RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`concat_ws(' ', ${sql.join(USAGE_SUMS.map((name) => of(sql.ref(`u.${name}`))))})`;
+}
+
+/** Of SQLite; sums of PostgreSQL have no end. */
+function isOverflow(error: unknown): boolean {
+  return error instanceof Error && error.message === 'integer overflow';
+}
+
+function exact(text: string): bigint {
+  const end = text.indexOf(':');
+  return end === -1 ? BigInt(text) : BigInt(text.slice(0, end)) * HALF + BigInt(text.slice(end + 1));
 }
