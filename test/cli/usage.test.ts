@@ -245,8 +245,29 @@ describe('tollgate usage', () => {
         'no holder and no team has a label with this name (did you mean cost_center?)',
       ],
       [['--holder', 'nobody'], 'there is no holder with this id or key'],
+      // `free` has usage, `echo` is in the configuration.
+      [['--model', 'fere'], 'no model has this name, and none with usage had it (did you mean free?)'],
+      [['--model', 'ehco'], 'no model has this name, and none with usage had it (did you mean echo?)'],
+      [['--model', 'quite-another'], 'no model has this name, and none with usage had it'],
     ])('%j is an error with the nearest right name', async (argv, message) => {
       expect(await usage(...argv)).toEqual({ code: 1, out: '', err: `tollgate usage: ${message}\n` });
+    });
+
+    test('a model without usage is no error where the configuration has it, or where it had usage at another time', async () => {
+      writeFileSync(
+        configFile,
+        readFileSync(configFile, 'utf8').replace(
+          'models: {',
+          'models: { "llama/*":' + ' { targets: [{ upstream: demo, model: "*" }] },',
+        ),
+      );
+      for (const model of ['echo', 'llama/*', 'llama/3', 'b'])
+        expect(await usage('--month', '2029-12', '--model', model)).toEqual({
+          code: 0,
+          out: 'No usage since 2029-12-01T00:00Z.\n',
+          err: '',
+        });
+      expect((await usage('--month', '2029-12', '--model', 'llama/')).code).toBe(1);
     });
 
     test('an unknown group is wrong usage with the nearest right one', async () => {

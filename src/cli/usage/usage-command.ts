@@ -2,6 +2,7 @@
 import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Store } from '../../store/store.ts';
 import {
+  countsFor,
   type ExactLine,
   exactSums,
   HOURLESS_DIMENSIONS,
@@ -124,6 +125,8 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
       limit: MAX_LINES + 1,
     };
     const found = await store.usage.exactReport(query);
+    if (model !== undefined && found.length === 0)
+      await requireModel(store, model, Object.keys(config.dynamic.models));
     const lines = found.slice(0, MAX_LINES);
     const isCut = found.length > lines.length;
     const names = await namesIn(store, by, lines);
@@ -133,7 +136,7 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
       from: period.from,
       to: period.to === undefined ? hourOf(now) : `${period.to}T23`,
       currency: config.dynamic.currency,
-      lines: names.size === 0 ? lines : lines.toSorted((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1)),
+      lines: names.size === 0 ? lines : sortedBy(nameOf, lines),
       totals: isCut ? await totalsOf(store, query) : sumOf(lines),
       names,
     };
@@ -178,6 +181,17 @@ async function requireLabels(store: Store, names: readonly string[]): Promise<vo
       throw new Error(`no holder and no team has a label with this name${didYouMean(name, known)}`);
 }
 
+/** @throws Error that names the nearest model */
+async function requireModel(store: Store, name: string, configured: readonly string[]): Promise<void> {
+  if (configured.some((entry) => countsFor(entry, name))) return;
+  const lines = await store.usage.exactReport({ from: '0000', by: ['model'], limit: MAX_LINES });
+  const used = lines.flatMap(({ group }) => group);
+  if (!used.includes(name))
+    throw new Error(
+      `no model has this name, and none with usage had it${didYouMean(name, [...configured, ...used])}`,
+    );
+}
+
 async function ownerOf(
   store: Store,
   given: Given,
@@ -191,6 +205,11 @@ async function ownerOf(
     prefix === undefined ? await holderId(store, holder ?? '') : (await store.findKey(prefix))?.holderId;
   if (id !== undefined) return { ...teamOnly, holderId: id };
   throw prefix === undefined ? new Error('there is no holder with this id or key') : noSuchKey();
+}
+
+function sortedBy(nameOf: (line: ExactLine) => string, lines: readonly ExactLine[]): readonly ExactLine[] {
+  const named = lines.map((line) => [nameOf(line), line] as const);
+  return named.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, line]) => line);
 }
 
 async function totalsOf(store: Store, query: UsageQuery) {
