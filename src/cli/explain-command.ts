@@ -93,8 +93,8 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
     if (request.rejected !== undefined) return reject(io, given.flag('json'), request.rejected);
     const { example } = request;
-    const order = orderOf(found, given.text('cache-key'));
     const key = given.text('cache-key');
+    const order = orderOf(found, key);
     const next = forecastOf(found, live, key);
     const question = { model, tier, route: found, live, states: mergedStates(live), next, called, example };
     const explanation = {
@@ -206,8 +206,7 @@ function orderOf(
   if (sessionHeader === undefined)
     throw new UsageError('--cache-key is only for a model with `balance: affinity`');
   const key = keyOfCacheKey(cacheKey);
-  return [...new Set(targets.map(({ priority }) => priority))].flatMap((priority) => {
-    const group = targets.filter((target) => target.priority === priority);
+  return [...Map.groupBy(targets, ({ priority }) => priority).values()].flatMap((group) => {
     const named = group.map((target) => ({ name: targetName(target), weight: target.weight }));
     return rendezvousOrder(named, key).map(
       (index) => `${group[index]?.upstream.name}/${group[index]?.model}`,

@@ -2,6 +2,7 @@
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import {
   breakerStateName,
+  latest,
   type StateName,
   type TargetState,
   type UpstreamState,
@@ -21,17 +22,12 @@ export function upstreamStates(
   upstreams: ReadonlyMap<string, Upstream>,
   resilience: Pick<Resilience, 'statuses' | 'now'>,
 ): UpstreamState[] {
-  const entries = new Map<string, Set<string>>();
-  for (const { targets } of Object.values(models)) {
-    for (const { upstream, model } of targets) {
-      const known = entries.get(upstream);
-      if (known === undefined) entries.set(upstream, new Set([model]));
-      else known.add(model);
-    }
-  }
-  return Array.from(upstreams.values(), (upstream) =>
-    stateOf(upstream, entries.get(upstream.name) ?? new Set(), resilience),
-  );
+  const all = Object.values(models).flatMap(({ targets }) => targets);
+  const byUpstream = Map.groupBy(all, ({ upstream }) => upstream);
+  return Array.from(upstreams.values(), (upstream) => {
+    const entries = byUpstream.get(upstream.name)?.map(({ model }) => model);
+    return stateOf(upstream, new Set(entries), resilience);
+  });
 }
 
 function stateOf(
@@ -57,10 +53,7 @@ function stateOf(
   return {
     ...about,
     state: worstState([own, ...targets.map(({ state }) => state)]),
-    last_failure: failed.reduce<(typeof failed)[number] | null>(
-      (last, each) => (last === null || each.at > last.at ? each : last),
-      null,
-    ),
+    last_failure: failed.reduce<(typeof failed)[number] | null>((a, b) => latest(a, b), null),
     targets,
   };
 }

@@ -94,12 +94,12 @@ export function breakerStateName({
 
 /** The states that several processes report as one: requests are added, of everything else the worst or the latest counts. */
 export function mergeUpstreams(reports: readonly (readonly UpstreamState[])[]): UpstreamState[] {
-  return grouped(reports.flat(), ({ upstream }) => upstream).map(([first, ...others]) =>
-    others.reduce((a, b) => mergeTwo(a, b), first),
-  );
+  const groups = Map.groupBy(reports.flat(), ({ upstream }) => upstream);
+  return Array.from(groups.values(), (group) => group.reduce(mergeTwo));
 }
 
 function mergeTwo(a: UpstreamState, b: UpstreamState): UpstreamState {
+  const targets = Map.groupBy([...a.targets, ...b.targets], ({ model }) => model);
   return {
     upstream: a.upstream,
     state: worstState([a.state, b.state]),
@@ -109,9 +109,7 @@ function mergeTwo(a: UpstreamState, b: UpstreamState): UpstreamState {
     last_failure: latest(a.last_failure, b.last_failure),
     credential: soonest(a.credential, b.credential),
     drained: latest(a.drained, b.drained),
-    targets: grouped([...a.targets, ...b.targets], ({ model }) => model).map(([first, ...others]) =>
-      others.reduce((one, two) => mergeTargets(one, two), first),
-    ),
+    targets: Array.from(targets.values(), (group) => group.reduce(mergeTargets)),
   };
 }
 
@@ -129,7 +127,10 @@ function mergeTargets(a: TargetState, b: TargetState): TargetState {
   };
 }
 
-function latest<Dated extends { readonly at: string }>(a: Dated | null, b: Dated | null): Dated | null {
+export function latest<Dated extends { readonly at: string }>(
+  a: Dated | null,
+  b: Dated | null,
+): Dated | null {
   return a === null || (b !== null && b.at > a.at) ? b : a;
 }
 
@@ -140,15 +141,4 @@ function soonest(
 ): UpstreamState['credential'] {
   const end = ({ expires_at, since }: UpstreamState['credential']) => expires_at ?? `z${since ?? ''}`;
   return end(b) < end(a) ? b : a;
-}
-
-/** Groups in the order of their first items. */
-function grouped<Item>(items: readonly Item[], keyOf: (item: Item) => string): [Item, ...Item[]][] {
-  const groups = new Map<string, [Item, ...Item[]]>();
-  for (const item of items) {
-    const group = groups.get(keyOf(item));
-    if (group === undefined) groups.set(keyOf(item), [item]);
-    else group.push(item);
-  }
-  return [...groups.values()];
 }
