@@ -38,10 +38,11 @@ import {
   type ReserveAnswer,
   readReserveAnswer,
   scriptScopesOf,
+  statesOf,
   unexpected,
 } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
-import { limitStatesOf, rejectionOf } from './verdict.ts';
+import { rejectionOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
 const BATCH = 100;
@@ -87,7 +88,7 @@ export class RedisLimiter implements Limiter {
       ...options,
     };
     this.#options = all;
-    this.#script = all.redis.script({ name: 'reserve', lua: LUA });
+    this.#script = all.redis.script({ name: 'reserve', lua: LUA, isBinary: true });
     this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
     this.#stopListening = all.redis.onUp(() => void this.#tend());
@@ -172,10 +173,10 @@ export class RedisLimiter implements Limiter {
     const amounts = wholeAmounts(request.amounts);
     const age = Math.max(0, Math.round(this.#options.now() - request.since));
     const member = await this.#call(scopes, ['enter', id, amounts.tokens, amounts.cost, age]);
-    if (typeof member !== 'string') throw unexpected();
+    if (!Buffer.isBuffer(member)) throw unexpected();
     if (isOver()) return undefined;
     for (const scope of scopes.list) this.#lastKnown.get(scope.id)?.entered();
-    return this.#lease(scopes, member, amounts);
+    return this.#lease(scopes, member.toString('latin1'), amounts);
   }
 
   /** Resolves when each release so far was delivered, waits for Redis, or was dropped. */
@@ -204,18 +205,20 @@ export class RedisLimiter implements Limiter {
   ): Promise<ReserveAnswer> {
     const { list } = scopes;
     const { limits } = scriptScopesOf(scopes);
+    const { initialTotals, windowMs } = this.#options;
     const args = [operation, id, amounts.tokens, amounts.cost, limits];
-    const answer = readReserveAnswer(await this.#call(scopes, args), list.length);
+    const ask = async (all: Parameters<RedisScript>[1] = args) =>
+      readReserveAnswer(await this.#call(scopes, all), list.length, windowMs);
+    const answer = await ask();
     if ('verdict' in answer) {
       for (const [index, { isProvisional }] of answer.scopes.entries())
         if (isProvisional) this.#learn(scopes, index);
       return answer;
     }
-    const { initialTotals } = this.#options;
     const totals = await Promise.all(
       answer.map(async (index) => initialTotalsArgs(index, await initialTotals.read(list[index] ?? list[0]))),
     );
-    const seeded = readReserveAnswer(await this.#call(scopes, [...args, ...totals.flat()]), list.length);
+    const seeded = await ask([...args, ...totals.flat()]);
     if (!('verdict' in seeded)) throw unexpected();
     return seeded;
   }
@@ -387,10 +390,6 @@ export class RedisLimiter implements Limiter {
     }
     await Promise.allSettled(calls);
   }
-}
-
-function statesOf({ list }: Scopes, answer: ReserveAnswer): ScopeStates {
-  return answer.scopes.map(({ usage }, index) => limitStatesOf(usage, (list[index] ?? list[0]).active));
 }
 
 /** Whether Redis may have executed a call without a reply. */

@@ -5,8 +5,9 @@ import { LIMITS, type LimitRow, TOTAL_LIMITS, type TotalLimit } from '../config/
 import { RedisCommandError } from '../redis/redis-client.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import { utcDateAt } from './calendar.ts';
+import type { ScopeStates } from './limiter.ts';
 import type { Scope, Scopes } from './scope.ts';
-import type { LimitUsage } from './verdict.ts';
+import { type LimitUsage, limitStatesOf } from './verdict.ts';
 
 /** The first fields of totals in a value. All versions have them in this order; other totals follow in the order of the table. */
 const FIRST_FIELDS = [
@@ -21,6 +22,8 @@ const HEAD = 7;
 const KINDS = { requests: 1, tokens: 2, cost: 3, running: 4 } as const;
 const WINDOWS = { day: 1, month: 2 } as const;
 const DOUBLE = 8;
+/** Bytes of a field. */
+const INTEGER = 8;
 
 function inFields<Row extends { readonly name: string }>(totals: readonly Row[]): Row[] {
   const rank = ({ name }: Row) =>
@@ -31,6 +34,18 @@ function inFields<Row extends { readonly name: string }>(totals: readonly Row[])
 /** The totals of the table in the order of their fields. */
 const STORED: readonly TotalLimit[] = inFields(TOTAL_LIMITS);
 
+/** The position of a limit's count in a value, from 1. @param totals in the order of their fields */
+function fieldOf({ name, counts, window }: LimitRow, totals: readonly { readonly name: string }[]): number {
+  if (window === 'concurrent') return 4;
+  if (window === 'minute') return counts === 'requests' ? 2 : 3;
+  return HEAD + 2 * (totals.findIndex((total) => total.name === name) + 1);
+}
+
+/** Where a value has the count of each limit, in the order of the table, and the window of each total: in bytes. */
+const COUNT_OFFSETS = LIMITS.map((limit) => (fieldOf(limit, STORED) - 1) * INTEGER);
+const WINDOW_OFFSETS = STORED.map((_, order) => (HEAD + 2 * order) * INTEGER);
+const VALUE_BYTES = (HEAD + 2 * STORED.length) * INTEGER;
+
 /** The script for a table of limits. */
 export function reserveScript(limits: readonly LimitRow[]): string {
   const totals = inFields(
@@ -39,22 +54,54 @@ export function reserveScript(limits: readonly LimitRow[]): string {
     ),
   );
   const list = (numbers: readonly number[]): string => `{ ${numbers.join(', ')} }`;
-  const position = ({ name, counts, window }: LimitRow): number => {
-    if (window === 'concurrent') return 4;
-    if (window === 'minute') return counts === 'requests' ? 2 : 3;
-    return HEAD + 2 * (totals.findIndex((total) => total.name === name) + 1);
-  };
   return [
-    `local POSITIONS = ${list(limits.map(position))}`,
+    `local POSITIONS = ${list(limits.map((limit) => fieldOf(limit, totals)))}`,
     `local KINDS = ${list(limits.map(({ counts }) => KINDS[counts]))}`,
     `local TOTAL_KINDS = ${list(totals.map(({ kind }) => kind))}`,
     `local TOTAL_WINDOWS = ${list(totals.map(({ window }) => window))}`,
     `local SIZE = ${HEAD + 2 * totals.length}`,
+    `local FORMAT = '<${'I8'.repeat(HEAD + 2 * totals.length)}'`,
+    totalFunctions(totals),
     readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8'),
   ].join('\n');
 }
 
 export const LUA = reserveScript(LIMITS);
+
+/** Lua functions about all totals of a value. They run for each scope of each call, where loops take several times as long. */
+function totalFunctions(totals: readonly { readonly kind: number; readonly window: number }[]): string {
+  const names = ['', 'requests', 'tokens', 'cost'];
+  const windows = ['', 'day', 'month'];
+  const rows = totals.map(({ kind, window }, order) => {
+    const field = HEAD + 2 * (order + 1);
+    return {
+      kind,
+      window: windows[window],
+      own: `values[${field - 1}]`,
+      count: `values[${field}]`,
+      name: names[kind],
+    };
+  });
+  const lines = (of: (row: (typeof rows)[number]) => string) => rows.map(of).join('\n');
+  return `
+-- @param day, month the windows with what was used before: odd
+local function isCurrent(values, day, month)
+  return ${rows.map(({ own, window }) => `${own} == ${window}`).join(' and ')}
+end
+local function addToTotals(values, requests, tokens, cost)
+${lines(({ count, name }) => `  ${count} = ${count} + ${name}`)}
+end
+-- Takes amounts out of the totals of these windows: they are even.
+local function takeFromTotals(values, day, month, tokens, cost)
+  local own
+${lines(({ kind, own, window, count, name }) =>
+  kind === KINDS.requests
+    ? ''
+    : `  own = ${own}
+  if own == ${window} or own == ${window} + 1 then ${count} = ${count} > ${name} and ${count} - ${name} or 0 end`,
+)}
+end`;
+}
 
 /** What the calls for some scopes have in common. */
 export interface ScriptScopes {
@@ -121,23 +168,48 @@ const VERDICTS = ['refused', 'admitted', 'held'] as const;
 /** In place of a verdict. */
 const NEEDS_TOTALS = 3;
 
-/** @returns the indexes of the scopes whose totals the script needs */
-export function readReserveAnswer(answer: unknown, count: number): ReserveAnswer | readonly number[] {
+/**
+ * @param count of the scopes
+ * @param windowMs length of the minute window
+ * @returns the indexes of the scopes whose totals the script needs
+ */
+export function readReserveAnswer(
+  answer: unknown,
+  count: number,
+  windowMs: number,
+): ReserveAnswer | readonly number[] {
   if (!Array.isArray(answer)) throw unexpected();
   if (answer[0] === NEEDS_TOTALS) return answer.slice(1).map((index) => Number(index) - 1);
-  const size = 2 + LIMITS.length;
-  if (answer.length !== 3 + count * size) throw unexpected();
-  const member: unknown = answer[2];
-  const [verdict = -1, wallMs = 0] = answer.slice(0, 2).map(Number);
-  const name = VERDICTS[verdict];
-  if (typeof member !== 'string' || name === undefined) throw unexpected();
+  const [verdict, time, member, ...values]: unknown[] = answer;
+  const [name, wallMs] = [VERDICTS[Number(verdict)], Number(time)];
+  if (values.length !== count || !Buffer.isBuffer(member) || name === undefined) throw unexpected();
   const date = utcDateAt(wallMs);
-  const scopes: ScopeAnswer[] = [];
-  for (let start = 3; start < answer.length; start += size) {
-    const [windowLeftMs = 0, isKnown, ...counts] = answer.slice(start, start + size).map(Number);
-    scopes.push({ usage: { wallMs, date, windowLeftMs, counts }, isProvisional: isKnown === 0 });
-  }
-  return { verdict: name, member, wallMs, scopes };
+  const scopes = values.map((value): ScopeAnswer => {
+    if (!Buffer.isBuffer(value) || value.length < VALUE_BYTES) throw unexpected();
+    const start = integerAt(value, 0);
+    const windowLeftMs = start > 0 ? start + windowMs - wallMs : 0;
+    const counts = COUNT_OFFSETS.map((offset) => integerAt(value, offset));
+    return { usage: { wallMs, date, windowLeftMs, counts }, isProvisional: isProvisional(value) };
+  });
+  return { verdict: name, member: member.toString('latin1'), wallMs, scopes };
+}
+
+/** Rounded above 2^53, as Lua has it. */
+function integerAt(value: Buffer, offset: number): number {
+  return value.readUInt32LE(offset) + value.readUInt32LE(offset + 4) * 0x1_0000_0000;
+}
+
+/** Whether totals are counted, and one of them without what was used before: its window is even. */
+function isProvisional(value: Buffer): boolean {
+  return WINDOW_OFFSETS.some((offset) => {
+    const window = value.readUInt32LE(offset);
+    return window > 0 && window % 2 === 0;
+  });
+}
+
+/** What is left of the limits of each scope. */
+export function statesOf({ list }: Scopes, answer: ReserveAnswer): ScopeStates {
+  return answer.scopes.map(({ usage }, index) => limitStatesOf(usage, (list[index] ?? list[0]).active));
 }
 
 export function unexpected(): RedisCommandError {

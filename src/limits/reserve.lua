@@ -1,9 +1,10 @@
 -- The limits of all scopes of a request in Redis: each operation is one atomic step by the clock of Redis. The process derives
--- which limit rejects, and what clients see, from the returned counts (verdict.ts).
+-- which limit rejects, and what clients see, from the returned values (verdict.ts).
 --
 -- Before this text reserve-script.ts puts the table of limits. For each limit: POSITIONS of its count in a value, and KINDS of
 -- what it counts (1 requests, 2 tokens, 3 cost, 4 running requests). For each total (a limit over a day or month), in the order
--- of their fields: TOTAL_KINDS, TOTAL_WINDOWS (1 day, 2 month). And SIZE, the number of fields in a value.
+-- of their fields: TOTAL_KINDS, TOTAL_WINDOWS (1 day, 2 month). And SIZE, the number of fields in a value, and their FORMAT;
+-- and functions without loops for what each call does to all totals of each scope.
 --
 -- KEYS  1  sorted set, the leases of the slot by expiry (ms); a member is ID:BEGUN:TOKENS:COST:TAG=WINDOW,… with BEGUN in µs and,
 --          for each of its scopes, the start of the minute window that holds its amounts. TAG is the end of the scope's key.
@@ -24,11 +25,12 @@
 --               amounts alone, 'none' nothing, 'use' counts as without a lease: REQUESTS and amounts in the totals, the RECENT
 --               ones, at most AGE ms old, in the minute window. REQUESTS -1: undo the request of the lease.
 --       renew   MEMBER|ID …
+-- The first three return { 3, SCOPE… } where they need totals of the store, else the verdict (0 refused, 1 admitted, 2 refused, and
+-- the lease is kept), the time (ms), the member of the lease, and the value of each scope.
 local DAY = 86400000
 local HEAD = 7
 local LEASES = KEYS[1]
 local STEM = string.sub(LEASES, 1, -7)
-local FORMAT = '<' .. string.rep('I8', SIZE)
 local floor, max = math.floor, math.max
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
@@ -156,11 +158,7 @@ local function read(index, raw)
     values[1], scope.isNew, scope.isChanged = now, true, true
   end
   if now - values[1] >= windowMs then values[1], values[2], values[3] = 0, 0, 0 end
-  local isCurrent = true
-  for order = 1, #present do
-    if values[HEAD + 2 * order - 1] ~= present[order] then isCurrent = false break end
-  end
-  if isCurrent then return scope end
+  if isCurrent(values, current[1] * 2 + 1, current[2] * 2 + 1) then return scope end
   local hasTotals, isKnown, isStale = false, true, false
   for order = 1, #present do
     local stored = values[HEAD + 2 * order - 1]
@@ -189,16 +187,22 @@ local function read(index, raw)
   return scope
 end
 
+local function packed(values)
+  return struct.pack(FORMAT, unpack(values, 1, SIZE))
+end
+
+-- @return the value without its tail
 local function write(scope)
-  local value = struct.pack(FORMAT, unpack(scope.values, 1, SIZE))
+  local value = packed(scope.values)
   if scope.isNew then
     redis.call('SET', scope.key, value .. scope.tail, 'PX', scope.hasTotals and monthMs or max(windowMs, leaseMs * 2))
     scope.isNew = false
   else
     -- Neither its end nor its expiry changes.
-    redis.call('SETRANGE', scope.key, 0, value)
+    redis.call('SETRANGE', scope.key, '0', value)
   end
   scope.isChanged = false
+  return value
 end
 
 local raws = redis.call('MGET', unpack(KEYS, 2))
@@ -215,23 +219,13 @@ end
 
 -- @param amounts of each kind, the requests first
 local function addTotals(scope, amounts)
-  if not scope.hasTotals then return end
-  local values = scope.values
-  for order = 1, #present do
-    local field = HEAD + 2 * order
-    values[field] = values[field] + amounts[TOTAL_KINDS[order]]
-  end
+  if scope.hasTotals then addToTotals(scope.values, amounts[1], amounts[2], amounts[3]) end
 end
 
 -- Takes the amounts of a lease out of the windows that hold them.
 local function subtract(values, lease, window)
   if values[1] > 0 and window == values[1] then values[3] = max(0, values[3] - lease.amounts[2]) end
-  for order = 1, #TOTAL_KINDS do
-    local field, kind = HEAD + 2 * order, TOTAL_KINDS[order]
-    if kind > 1 and floor(values[field - 1] / 2) == lease.dates[TOTAL_WINDOWS[order]] then
-      values[field] = max(0, values[field] - lease.amounts[kind])
-    end
-  end
+  takeFromTotals(values, lease.dates[1] * 2, lease.dates[2] * 2, lease.amounts[2], lease.amounts[3])
 end
 
 -- Undoes all but the request of a lease, in its scopes but those of this call with `isKept`.
@@ -250,7 +244,7 @@ local function undo(lease, isKept)
       if values then
         subtract(values, lease, start)
         values[4] = max(0, values[4] - 1)
-        redis.call('SETRANGE', key, 0, struct.pack(FORMAT, unpack(values, 1, SIZE)))
+        redis.call('SETRANGE', key, '0', packed(values))
       end
     end
   end
@@ -273,9 +267,9 @@ local function addLease(id, tokens, cost, begun, start)
   local tags = {}
   for index = 1, #scopes do
     local opened = scopes[index].values[1]
-    tags[index] = scopes[index].tag .. '=' .. text(opened > 0 and opened or start)
+    tags[index] = string.format('%s=%.0f', scopes[index].tag, opened > 0 and opened or start)
   end
-  local member = id .. ':' .. text(begun) .. ':' .. text(tokens) .. ':' .. text(cost) .. ':' .. table.concat(tags, ',')
+  local member = string.format('%s:%.0f:%.0f:%.0f:%s', id, begun, tokens, cost, table.concat(tags, ','))
   redis.call('ZADD', LEASES, now + leaseMs, member)
   local life = leaseMs * 2
   -- While there are totals, what an expired lease holds of them must still be subtracted.
@@ -457,17 +451,10 @@ if isAdmitted then
   member = addLease(string.match(id, '^[^:]*'), tokens, cost, micros, now)
 end
 
+-- The values as they are stored: one string for each scope is cheaper than an integer for each count.
 local answer = { isAdmitted and 1 or isHeld and 2 or 0, now, member }
 for index = 1, #scopes do
   local scope = scopes[index]
-  local values, base = scope.values, #answer
-  answer[base + 1] = values[1] > 0 and values[1] + windowMs - now or 0
-  answer[base + 2] = (not scope.hasTotals or scope.isKnown) and 1 or 0
-  for limit = 1, #POSITIONS do
-    local counted = values[POSITIONS[limit]]
-    -- Clients do not read the largest integers exactly.
-    answer[base + 2 + limit] = counted > 1e15 and text(counted) or counted
-  end
-  if isAdmitted or scope.isChanged then write(scope) end
+  answer[index + 3] = (isAdmitted or scope.isChanged) and write(scope) or packed(scope.values)
 end
 return answer

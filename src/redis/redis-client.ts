@@ -58,6 +58,8 @@ interface ScriptOptions {
   readonly lua: string;
   /** Absent: it varies, and all of them have one hash tag. */
   readonly keys?: number;
+  /** Strings of the result are buffers. */
+  readonly isBinary?: boolean;
 }
 
 /**
@@ -188,19 +190,23 @@ export class RedisClient {
   }
 
   /** A Lua script, sent with EVALSHA, and with EVAL when it is not in Redis's script cache. */
-  script({ name, lua, keys: count }: ScriptOptions): RedisScript {
+  script({ name, lua, keys: count, isBinary = false }: ScriptOptions): RedisScript {
     const digest = createHash('sha1').update(lua).digest('hex');
     return async (keys, args = []) => {
       if (count !== undefined && keys.length !== count)
         throw new TypeError(`the script ${name} takes ${count} keys`);
+      const send = (redis: RedisCommands, command: 'eval' | 'evalsha', script: string) => {
+        const all = [script, keys.length, ...keys, ...args];
+        return isBinary ? redis.callBuffer(command, all) : redis.call(command, all);
+      };
       return await this.run(async (redis) => {
         try {
-          return await redis.evalsha(digest, keys.length, ...keys, ...args);
+          return await send(redis, 'evalsha', digest);
         } catch (error) {
           const verdict = classifyError(error);
           // NOSCRIPT means that it has not run, so this is not a retry.
           if (verdict.kind !== 'command' || verdict.error.code !== 'NOSCRIPT') throw error;
-          return await redis.eval(lua, keys.length, ...keys, ...args);
+          return await send(redis, 'eval', lua);
         }
       });
     };
