@@ -90,25 +90,7 @@ export interface Order extends OrderTerms {
 
 /** A change of an order. Omitted fields stay unchanged. */
 export type OrderChange = Partial<
-  Pick<
-    Order,
-    | 'state'
-    | 'standing'
-    | 'reason'
-    | 'session'
-    | 'subscription'
-    | 'payment'
-    | 'customer'
-    | 'isCancelled'
-    | 'isTrusted'
-    | 'isReplaced'
-    | 'paidAt'
-    | 'paidUntil'
-    | 'endsAt'
-    | 'retryAt'
-    | 'dueAt'
-    | 'claimedAt'
-  >
+  Omit<Order, keyof OrderTerms | 'holderId' | 'keyPrefix' | 'keyUsedAt' | 'updatedAt' | 'version'>
 >;
 
 /** The identifiers by which an order can be found. */

@@ -26,19 +26,7 @@ export interface Principal {
 /** The fields of a key record that authentication needs. */
 export type CheckableKey = Pick<
   KeyRecord,
-  | 'prefix'
-  | 'lineage'
-  | 'holderId'
-  | 'tier'
-  | 'standing'
-  | 'state'
-  | 'version'
-  | 'argon2'
-  | 'hmac'
-  | 'teamId'
-  | 'expiresAt'
-  | 'terms'
-  | 'holderTerms'
+  Exclude<keyof Principal, 'expiresAtMs'> | 'state' | 'argon2' | 'hmac' | 'expiresAt'
 >;
 
 export function principalOf(record: CheckableKey): Principal {

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { storableText } from '../../auth/stored-text.ts';
 import { NO_TERMS, type Terms } from '../../config/terms.ts';
-import type { Team, TeamEvent, TeamSummary } from '../../store/organisation-record.ts';
+import type { TeamEvent, TeamResult, TeamSummary } from '../../store/organisation-record.ts';
 import { type Arguments, readArguments } from '../arguments.ts';
 import { type CommandIo, runSubcommand, write, writeList } from '../support-command.ts';
 import { fieldLines, withStore } from '../support-desk.ts';
@@ -47,9 +47,7 @@ async function add(argv: readonly string[], io: CommandIo): Promise<number> {
   return withStore(given, io, 'create', async (store, { dynamic }) => {
     const terms = limitOptions(given, NO_TERMS, { kind: 'team', config: dynamic }, false) ?? NO_TERMS;
     const result = await store.organisation.addTeam({ id: randomUUID(), name, terms }, by, labels);
-    if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
-    if (result.kind === 'unknown') throw new Error('the team was removed just now');
-    return writeResult(given, io, 'added', result.team);
+    return writeResult(given, io, 'added', result);
   });
 }
 
@@ -109,9 +107,7 @@ async function set(argv: readonly string[], io: CommandIo): Promise<number> {
     const isLimited = team !== undefined && termsOf(team.terms) !== undefined;
     const terms = (before: Terms) => termsOf(before) ?? before;
     const result = await store.organisation.changeTeam(id, { ...change, ...(isLimited && { terms }) }, by);
-    if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
-    if (result.kind === 'unknown') throw new Error('the team was removed just now');
-    return writeResult(given, io, result.kind === 'same' ? 'same' : 'changed', result.team);
+    return writeResult(given, io, 'changed', result);
   });
 }
 
@@ -139,9 +135,13 @@ const OUTCOMES = { added: 'is added', changed: 'is changed', same: 'is as before
 async function writeResult(
   given: Arguments<'json'>,
   { stdout }: CommandIo,
-  outcome: keyof typeof OUTCOMES,
-  { name, terms }: Team,
+  done: 'added' | 'changed',
+  result: TeamResult,
 ): Promise<number> {
+  if (result.kind === 'name_taken') throw new Error('there is a team with this name already');
+  if (result.kind === 'unknown') throw new Error('the team was removed just now');
+  const outcome = result.kind === 'same' ? 'same' : done;
+  const { name, terms } = result.team;
   const { limits, budget } = termsFields(terms);
   const fields = { outcome, team: name, limits, budget };
   const text = `The team ${name} ${OUTCOMES[outcome]}.`;
