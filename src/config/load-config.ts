@@ -50,7 +50,7 @@ export function parseConfig(
   const port = portOverride(env);
   const place = findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
   const at = (place?.key ?? place?.node.span)?.start ?? 0;
-  const references = checkReferences(tree, port?.ok ? port.value : undefined, env);
+  const references = checkReferences(tree, text, port?.ok ? port.value : undefined, env);
   const lists = new PriceLists(tree, env, fileValues);
   const marks = [
     ...source.marks,

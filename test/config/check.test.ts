@@ -9,7 +9,7 @@ describe('the description of a configuration', () => {
         'listen: { host: "::1", port: 0, trusted_proxies: [10.0.0.0/8] }',
         'secret: 0123456789abcdef',
         'upstreams:',
-        '  openai: { base_url: https://api.example.com:8443/v1?x=y, api_key: sk-1, headers: { openai-project: p } }',
+        '  openai: { base_url: https://api.example.com:8443/my-tenant/v1?x=y, api_key: sk-1, headers: { openai-project: p } }',
         '  local: { base_url: http://127.0.0.1:11434/v1, timeouts: { idle: 45s }, health: { path: "/up?key=hidden-1", interval: 20s } }',
         '  demo: { builtin: echo, max_concurrency: 5 }',
         'models:',
@@ -39,8 +39,8 @@ describe('the description of a configuration', () => {
       '  retry       at most 3 upstream requests for one request, within 10m',
       '  drain       after 0s, for 30s',
       'upstreams',
-      '  openai  https://api.example.com:8443; api_key set; headers openai-project; at most 200 at once; connect 3s, idle 10m, total 1h',
-      '  local   http://127.0.0.1:11434; no api_key; at most 200 at once; connect 3s, idle 45s, total 1h; health check every 20s',
+      '  openai  https://api.example.com:8443/****/v1; api_key set; headers openai-project; at most 200 at once; connect 3s, idle 10m, total 1h',
+      '  local   http://127.0.0.1:11434/v1; no api_key; at most 200 at once; connect 3s, idle 45s, total 1h; health check every 20s',
       '  demo    built in (echo); at most 5 at once; connect 3s, idle 10m, total 1h',
       'models',
       '  m    -> openai: a (75%), local: b (25%); then local: c; then demo: last (balance weighted)',
@@ -53,7 +53,7 @@ describe('the description of a configuration', () => {
     expect(lines.slice(21)).toContain(
       'config.yaml:2:9: secret: is shorter than 32 characters; use a long random string',
     );
-    expect(lines.join('\n')).not.toMatch(/sk-1|0123456789|x=y|hidden-1|\/up/);
+    expect(lines.join('\n')).not.toMatch(/sk-1|0123456789|x=y|hidden-1|my-tenant|\/up/);
   });
 
   const withModel = (model: string, rest = '') =>
@@ -105,6 +105,7 @@ describe('the description of a configuration', () => {
     ],
     [
       '{ upstream: off, model: a }',
+      'upstreams.up: is not used: no model has a target there',
       'targets: no target is in service (`enabled`, `weight`): requests for this model get a 503 upstream_out_of_service',
     ],
     ['{ upstream: off, model: a }, { upstream: up, model: a }'],

@@ -110,6 +110,10 @@ describe('faults', () => {
   });
 });
 
+/** The fault of a character that YAML takes for an alias or an anchor. */
+const STAR = (text: string) =>
+  `1:${text.search(/[*&]/) + 1} not valid YAML: \`*\` and \`&\` have a meaning of their own; a value or name that begins with one has to be in quotes`;
+
 describe('a file without structure', () => {
   it.each([
     ['', '1:1 the file is empty'],
@@ -120,16 +124,28 @@ describe('a file without structure', () => {
     ['- a', '1:1 the top level must be a mapping of fields'],
     [`${MINIMAL}---\n${MINIMAL}`, '3:1 the file has more than one YAML document; only one is allowed'],
     ['listen: { host: "a\nb: c', '2:5 not valid YAML: a quoted value does not end'],
-    ['listen:\n\thost: a', '2:1 not valid YAML: Tabs are not allowed as indentation'],
+    ['listen:\n\thost: a', '2:1 not valid YAML: this line is indented with a tab; use spaces'],
     ['listen: @a', '1:9 not valid YAML: this value has to be in quotes'],
-    ['listen: a: b', '1:9 not valid YAML: Nested mappings are not allowed in compact mappings'],
+    [
+      'listen: a: b',
+      '1:9 not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on a line of their own',
+    ],
+    ...['model: *', '*: 1', '* : { a: 1 }', 'model: [*, a]', 'model: &'].map((text): [string, string] => [
+      text,
+      STAR(text),
+    ]),
+    ['a: 1\nb:\n  *:\n    c: 1', STAR('*').replace('1:1', '3:3')],
+    [
+      'a: { color: #1a4fa0 }',
+      '1:22 not valid YAML: a { is not closed; a `#` after a space begins a comment, and a value with one has to be in quotes',
+    ],
     [
       'a: "\\q"',
       '1:5 not valid YAML: unknown escape in double quotes; single quotes take a backslash as it is',
     ],
     [
       'a: [',
-      '1:5 not valid YAML: Flow sequence in block collection must be sufficiently indented and end with a ]',
+      '1:5 not valid YAML: a [ is not closed; a `#` after a space begins a comment, and a value with one has to be in quotes',
     ],
   ])('%j', (text, place) => expect(placesOf(text)[0]).toBe(place));
 

@@ -236,8 +236,8 @@ describe('a price list', () => {
       'no YAML',
       'upstreams: { one: [',
       [
-        'a.yaml:1:20 not valid YAML: Flow sequence in block collection must be sufficiently indented and end with a ]',
-        'a.yaml:1:20 not valid YAML: Flow map in block collection must be sufficiently indented and end with a }',
+        'a.yaml:1:20 not valid YAML: a [ is not closed; a `#` after a space begins a comment, and a value with one has to be in quotes',
+        'a.yaml:1:20 not valid YAML: a { is not closed; a `#` after a space begins a comment, and a value with one has to be in quotes',
       ],
     ],
     [

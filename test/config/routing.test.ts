@@ -5,7 +5,7 @@ import { load, placesOf } from './sample.ts';
 const ONE = '[{ upstream: a, model: x }]';
 const TWO = '[{ upstream: a, model: x }, { upstream: b, model: x }]';
 const withModel = (lines: string, targets = TWO): string =>
-  `upstreams: { a: { builtin: echo }, b: { builtin: echo } }\nmodels:\n  m:\n    targets: ${targets}\n    ${lines}\n`;
+  `upstreams: { a: { builtin: echo }, b: { builtin: echo } }\nmodels:\n  other: { targets: [{ upstream: b, model: x }] }\n  m:\n    targets: ${targets}\n    ${lines}\n`;
 const modelOf = (lines: string) => load(withModel(lines)).dynamic.models['m'];
 const warningsOf = (lines: string, targets?: string) =>
   load(withModel(lines, targets)).warnings.map(({ message }) => message);

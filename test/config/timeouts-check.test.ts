@@ -21,7 +21,7 @@ function warningsOf({ upstream, model, target, name = 'm', rest = '', second = f
   const text = [
     'upstreams:',
     `  up: { base_url: "https://a.example/v1"${timeouts(upstream)} }`,
-    '  other: { base_url: "https://b.example/v1" }',
+    ...(second ? ['  other: { base_url: "https://b.example/v1" }'] : []),
     'models:',
     `  ${name}: { targets: [${targets.join(', ')}]${model === undefined ? '' : `, ${model}`} }`,
     rest,

@@ -1,6 +1,6 @@
 // Cross-field checks: references to other names, mutually exclusive fields, unreachable models. It reads the tree instead of the
 // parsed output, so that an invalid field hides no other fault.
-import { isLoopback, readBaseUrl, readStore } from '../schema/addresses.ts';
+import { readStore } from '../schema/addresses.ts';
 import { TIERS } from '../schema/config-schema.ts';
 import { readDecimal, readInteger } from '../schema/units.ts';
 import { origin, suggestion } from '../source/schema-issues.ts';
@@ -13,127 +13,21 @@ import {
   type YamlMapping,
   type YamlNode,
   type YamlPair,
-  type YamlPath,
   type YamlPosition,
 } from '../source/yaml-tree.ts';
-import { checkAuth } from './auth-check.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkBudgets } from './budget-check.ts';
+import { checkComments } from './comment-check.ts';
 import { checkListenerTls } from './listener-tls-check.ts';
-import { checkOutbound, checkTls } from './outbound-check.ts';
+import { checkOutbound } from './outbound-check.ts';
 import { checkPrices } from './price-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
+import { checkOldMembers, checkUpstream, checkUse, entriesOf, itemsOf } from './upstream-check.ts';
 
 interface Findings {
   readonly faults: readonly YamlPosition[];
   readonly warnings: readonly YamlPosition[];
-}
-
-function entriesOf(tree: YamlNode | undefined, ...path: YamlPath): ReadonlyMap<string, YamlPair> {
-  const node = tree === undefined ? undefined : findNode(tree, path)?.node;
-  return node?.kind === 'branch' ? node.entries : new Map<string, YamlPair>();
-}
-
-function itemsOf(tree: YamlNode, ...path: YamlPath): readonly YamlNode[] {
-  const node = findNode(tree, path)?.node;
-  return node?.kind === 'list' ? node.items : [];
-}
-
-/** Header names are case-insensitive; parameter names that differ only in case are a mistake. */
-function checkCase(entries: ReadonlyMap<string, YamlPair>, path: YamlPath, fault: ReportFault): void {
-  const seen = new Set<string>();
-  for (const [key, entry] of entries) {
-    const folded = key.toLowerCase();
-    if (seen.has(folded)) fault(entry.key.start, [...path, key], 'is given twice, with different case');
-    seen.add(folded);
-  }
-}
-
-function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFault, warn: ReportFault): void {
-  if (value.kind !== 'branch') return;
-  const path = ['upstreams', name];
-  const has = (field: string): boolean => isGiven(value.entries.get(field)?.value);
-  const builtin = value.entries.get('builtin');
-  if (!has('base_url') && !has('builtin')) {
-    fault(key.start, path, 'needs a `base_url`, or `builtin: echo`');
-  }
-  if (has('builtin') && builtin !== undefined) {
-    if (has('base_url'))
-      fault(
-        builtin.key.start,
-        [...path, 'builtin'],
-        'and `base_url` are mutually exclusive; remove one of them',
-      );
-    for (const field of has('base_url')
-      ? []
-      : ['api_key', 'headers', 'forward_headers', 'query', 'proxy', 'tls']) {
-      const entry = value.entries.get(field);
-      if (entry !== undefined && has(field)) {
-        fault(entry.key.start, [...path, field], 'has no effect with `builtin`; remove it');
-      }
-    }
-  }
-  const headers = entriesOf(value, 'headers');
-  checkCase(headers, [...path, 'headers'], fault);
-  for (const [header, entry] of headers) {
-    const other = ['api_key', 'auth'].find(has);
-    if (other !== undefined && header.toLowerCase() === 'authorization') {
-      fault(entry.key.start, [...path, 'headers', header], `is also set by \`${other}\`; remove one of them`);
-    }
-  }
-  for (const [index, item] of itemsOf(value, 'forward_headers').entries()) {
-    const header = nodeText(item)?.toLowerCase();
-    if ([...headers.keys()].some((each) => each.toLowerCase() === header))
-      fault(
-        item.span.start,
-        [...path, 'forward_headers', index],
-        'is also set by `headers`; remove one of them',
-      );
-  }
-  checkAuth(value, path, fault, warn);
-  checkMembers(value, path, fault, warn);
-  checkTls(value, path, fault, warn);
-  const query = entriesOf(value, 'query');
-  checkCase(query, [...path, 'query'], fault);
-  const base = nodeText(value, 'base_url');
-  if (base === undefined || !readBaseUrl(base).ok) return;
-  const url = new URL(base);
-  for (const [parameter, entry] of query) {
-    if (url.searchParams.has(parameter)) {
-      fault(entry.key.start, [...path, 'query', parameter], 'is also in the query of `base_url`');
-    }
-  }
-  const apiKey = value.entries.get('api_key')?.value;
-  const given = nodeText(apiKey) ?? '';
-  if (apiKey !== undefined && /^bearer\s/i.test(given))
-    warn(
-      apiKey.span.start,
-      [...path, 'api_key'],
-      'begins with `Bearer`, which the gateway adds itself; remove it',
-    );
-  else if (apiKey !== undefined && /^\$\w+$/.test(given))
-    warn(
-      apiKey.span.start,
-      [...path, 'api_key'],
-      'begins with `$`: a variable of the environment is written with braces after the `$`',
-    );
-  const credential =
-    has('api_key') || has('auth') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
-  const at = value.entries.get('base_url')?.value.span.start;
-  if (url.protocol === 'http:' && credential && !isLoopback(url) && at !== undefined) {
-    warn(at, [...path, 'base_url'], 'sends its credential over plain http to another machine');
-  }
-}
-
-/** The earlier name of `body`. */
-function checkMembers(entry: YamlNode, path: YamlPath, fault: ReportFault, warn: ReportFault): void {
-  const members = entry.kind === 'branch' ? entry.entries.get('members') : undefined;
-  if (members === undefined || !isGiven(members.value)) return;
-  const at = [...path, 'members'];
-  if (isGiven(findNode(entry, ['body'])?.node))
-    fault(members.key.start, at, 'is the earlier name of `body`: move its rules there');
-  else warn(members.key.start, at, 'is deprecated: rename it to `body`');
 }
 
 function checkTargets(
@@ -307,14 +201,12 @@ function checkRouting(name: string, model: YamlNode, warn: ReportFault): void {
   const affinity = findNode(model, ['affinity'])?.node;
   if (affinity !== undefined && isGiven(affinity) && nodeText(model, 'balance') !== 'affinity')
     warn(affinity.span.start, ['models', name, 'affinity'], 'has no effect without `balance: affinity`');
-  const reasons = findNode(model, ['fallback_on'])?.node;
-  const isListed = reasons?.kind === 'list' && reasons.items.length > 0;
-  if (isListed && itemsOf(model, 'targets').length === 1)
-    warn(
-      reasons.span.start,
-      ['models', name, 'fallback_on'],
-      'has no effect, because the model has only one target',
-    );
+  if (itemsOf(model, 'targets').length !== 1) return;
+  for (const field of ['fallback_on', 'hedge']) {
+    const node = findNode(model, [field])?.node;
+    if (node !== undefined && isGiven(node) && !(node.kind === 'list' && node.items.length === 0))
+      warn(node.span.start, ['models', name, field], 'has no effect, because the model has only one target');
+  }
 }
 
 /** Without Redis each worker would grant every limit in full, and would miss revocations. */
@@ -333,10 +225,12 @@ function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
 
 /**
  * @param tree the whole file
+ * @param text what it was read from
  * @param port override of `listen.port` by the environment
  */
 export function checkReferences(
   tree: YamlMapping,
+  text: string,
   port: number | undefined,
   env: NodeJS.ProcessEnv,
 ): Findings {
@@ -370,12 +264,14 @@ export function checkReferences(
     }
   }
   for (const [name, entry] of upstreams) checkUpstream(name, entry, fault, warn);
+  checkUse(tree, warn);
+  checkComments(tree, text, [], warn);
   const configured = checkTiers(tree, fault);
   checkPassthrough(tree, upstreams, fault, warn);
   for (const [name, entry] of models) {
     checkTargets(name, entry.value, upstreams, fault, warn);
     checkRouting(name, entry.value, warn);
-    checkMembers(entry.value, ['models', name], fault, warn);
+    checkOldMembers(entry.value, ['models', name], fault, warn);
     checkModelTiers(name, entry, configured, fault);
   }
   checkPrices(tree, fault);

@@ -1,4 +1,4 @@
-// The summary that `tollgate check` prints. It contains no credentials, and no paths or queries of upstreams.
+// The summary that `tollgate check` prints. It contains no credentials, no queries of upstreams, and of their paths only well-known words.
 
 import { availableParallelism } from 'node:os';
 import { formatFault } from '../config-fault.ts';
@@ -37,6 +37,15 @@ function hostOf(address: string): string {
   return `${protocol}//${host}`;
 }
 
+/** Parts of vendors' base URLs; any other part may be a credential. */
+const KNOWN_PART =
+  /^(v\d+(alpha|beta)?\d*|api|beta|openai|openapi|deployments|endpoints|projects|locations|inference)$/;
+
+function pathOf(address: string): string {
+  const parts = new URL(address).pathname.split('/').filter((part) => part !== '');
+  return parts.map((part) => `/${KNOWN_PART.test(part) ? part : '****'}`).join('');
+}
+
 /** The names of the certificate and its end. */
 function describeCertificate({ cert }: ServerCertificate): string {
   const [leaf] = certificatesIn(cert);
@@ -54,7 +63,7 @@ function describeUpstream(upstream: UpstreamConfig): string {
     upstream.kind === 'builtin'
       ? [`built in (${upstream.builtin})`]
       : [
-          hostOf(upstream.base_url),
+          hostOf(upstream.base_url) + pathOf(upstream.base_url),
           upstream.auth !== undefined
             ? `tokens of ${upstream.auth.kind}`
             : upstream.api_key === undefined

@@ -17,6 +17,10 @@ export interface YamlSource {
 }
 
 const TOO_DEEP = 'the file is nested too deeply';
+const QUOTE_STAR =
+  'not valid YAML: `*` and `&` have a meaning of their own; a value or name that begins with one has to be in quotes';
+/** A `*` as the name of a field, which the parser takes for an alias and reports at a later line. */
+const STAR_NAME = /(?<=^[ \t]*(?:- +)?)\*[ \t]*:/m;
 
 /** The parser's message if it quotes nothing of the file, otherwise our own. */
 function syntaxMessage({ code, message }: YAMLError): string {
@@ -25,9 +29,16 @@ function syntaxMessage({ code, message }: YAMLError): string {
       return message.startsWith('Missing closing')
         ? 'not valid YAML: a quoted value does not end'
         : `not valid YAML: ${message}`;
-    case 'BAD_INDENT':
     case 'TAB_AS_INDENT':
+      return 'not valid YAML: this line is indented with a tab; use spaces';
     case 'BLOCK_AS_IMPLICIT_KEY':
+      return 'not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on a line of their own';
+    case 'BAD_ALIAS':
+      return QUOTE_STAR;
+    case 'BAD_INDENT':
+      if (message.startsWith('Flow'))
+        return `not valid YAML: a ${message.startsWith('Flow map') ? '{' : '['} is not closed; a \`#\` after a space begins a comment, and a value with one has to be in quotes`;
+      return `not valid YAML: ${message}`;
     case 'MULTILINE_IMPLICIT_KEY':
       return `not valid YAML: ${message}`;
     case 'MULTIPLE_DOCS':
@@ -96,7 +107,8 @@ export function parseYaml(text: string): YamlSource {
     logLevel: 'error',
   });
   const mark = (error: YAMLError): SyntaxPosition => ({ at: error.pos[0], message: syntaxMessage(error) });
-  const errors = document.errors.map(mark);
+  const star = document.errors.length === 0 ? -1 : veiled.text.search(STAR_NAME);
+  const errors = star < 0 ? document.errors.map(mark) : [{ at: star, message: QUOTE_STAR }];
   const deep = errors.find(({ message }) => message === TOO_DEEP);
   return {
     contents: document.contents,
