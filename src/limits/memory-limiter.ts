@@ -46,7 +46,7 @@ export interface SharedCounters {
 export class MemoryLimiter implements Limiter {
   readonly #options: Required<MemoryLimiterOptions>;
   #shared: SharedCounters | undefined;
-  /** By scope. Of those without running requests, the longest idle are first. */
+  /** By scope. Of those without running requests, the longest idle are first; up to half of the maximum, the first seen. */
   readonly #known = new Map<string, ScopeCounters>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
@@ -242,9 +242,9 @@ export class MemoryLimiter implements Limiter {
     this.#options.metrics.limitLeases.add(-1);
   }
 
-  /** The order of those with running requests does not matter. */
+  /** The order matters for those without running requests, when some may soon be forgotten. */
   #touch(counters: ScopeCounters): void {
-    if (counters.running > 0) return;
+    if (counters.running > 0 || this.size * 2 <= this.#options.maxScopes) return;
     const { id } = counters.scope;
     this.#known.delete(id);
     this.#known.set(id, counters);
