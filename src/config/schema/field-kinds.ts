@@ -72,61 +72,44 @@ const numeric = (type: 'integer' | 'number', min: number, max: number, pattern: 
 const range = (min: number, max: number): string =>
   max === Number.MAX_SAFE_INTEGER ? `from ${min}` : `${min} to ${max}`;
 
-export const integer = (min: number, max: number) =>
-  leaf(
+const NUMBERS = {
+  integer: { words: 'whole number', digits: '\\d+', read: readInteger },
+  number: { words: 'number', digits: '\\d+(\\.\\d+)?', read: readDecimal },
+} as const;
+
+const numberOf = (type: keyof typeof NUMBERS) => (min: number, max: number) => {
+  const { words, digits, read } = NUMBERS[type];
+  return leaf(
     {
       shown: 'short',
-      words: `whole number, ${range(min, max)}`,
-      json: numeric('integer', min, max, '^\\d+$'),
+      words: `${words}, ${range(min, max)}`,
+      json: numeric(type, min, max, `^${digits}$`),
     },
-    bounded(readInteger, min, max, String),
+    bounded(read, min, max, String),
   );
+};
 
+const numberOr =
+  (type: keyof typeof NUMBERS) =>
+  <W extends string>(word: W, min: number, max: number) => {
+    const { words, digits, read } = NUMBERS[type];
+    const inBounds = bounded(read, min, max, String);
+    return leaf(
+      {
+        shown: 'short',
+        words: `\`${word}\`, or ${words}, ${range(min, max)}`,
+        json: numeric(type, min, max, `^(${word}|${digits})$`),
+      },
+      (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
+    );
+  };
+
+export const integer = numberOf('integer');
+export const decimal = numberOf('number');
 /** A whole number, or one special word, which is returned as it is. */
-export const integerOr = <W extends string>(word: W, min: number, max: number) => {
-  const inBounds = bounded(readInteger, min, max, String);
-  return leaf(
-    {
-      shown: 'short',
-      words: `\`${word}\`, or whole number, ${range(min, max)}`,
-      json: {
-        anyOf: [
-          { type: 'integer', minimum: min, maximum: max },
-          { type: 'string', pattern: `^(${word}|\\d+)$|${REFERENCE}` },
-        ],
-      },
-    },
-    (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
-  );
-};
-
-export const decimal = (min: number, max: number) =>
-  leaf(
-    {
-      shown: 'short',
-      words: `number, ${range(min, max)}`,
-      json: numeric('number', min, max, '^\\d+(\\.\\d+)?$'),
-    },
-    bounded(readDecimal, min, max, String),
-  );
-
+export const integerOr = numberOr('integer');
 /** A number, or one special word, which is returned as it is. */
-export const decimalOr = <W extends string>(word: W, min: number, max: number) => {
-  const inBounds = bounded(readDecimal, min, max, String);
-  return leaf(
-    {
-      shown: 'short',
-      words: `\`${word}\`, or number, ${range(min, max)}`,
-      json: {
-        anyOf: [
-          { type: 'number', minimum: min, maximum: max },
-          { type: 'string', pattern: `^(${word}|\\d+(\\.\\d+)?)$|${REFERENCE}` },
-        ],
-      },
-    },
-    (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
-  );
-};
+export const decimalOr = numberOr('number');
 
 /** An amount of money with at most six decimals, read as millionths. @param max in whole units of the currency */
 export const amount = (max: number) =>
