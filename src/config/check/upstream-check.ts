@@ -13,7 +13,7 @@ import {
 import { checkAuth } from './auth-check.ts';
 import { checkTls } from './outbound-check.ts';
 
-/** Paths of base URLs at vendors that have only these, by host; docs/vendors.md has the same. The first one is suggested. */
+/** Paths of base URLs at vendors that have only these, by host, and the one to suggest; docs/vendors.md has the same. */
 const VENDOR_PATHS: readonly (readonly [host: RegExp, paths: RegExp, shown: string])[] = [
   [/^(\w+\.)?api\.openai\.com$/, /^\/v1$/, '/v1'],
   [/^api\.(anthropic\.com|mistral\.ai|together\.(ai|xyz))$/, /^\/v1$/, '/v1'],
