@@ -1,4 +1,5 @@
-// Every order of the events of a subscription's life, told to three replicas on PostgreSQL, ends the same.
+// Every order of the events of a subscription's life, told to three replicas on PostgreSQL, ends the same. A run takes a quarter of the
+// 720 orders, another one each time; with FUZZ_RUNS it takes all of them.
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Order } from '../../src/store/billing-record.ts';
@@ -14,6 +15,9 @@ import {
   placeOrder,
   SetProvider,
 } from './desk.ts';
+
+/** Of permutations: which of four quarters, or all. */
+const QUARTER = process.env['FUZZ_RUNS'] === undefined ? Math.floor(Math.random() * 4) : undefined;
 
 describe('on PostgreSQL, with three replicas', () => {
   let source: StoreSource;
@@ -96,9 +100,12 @@ describe('on PostgreSQL, with three replicas', () => {
     return [...results].map((each): unknown => JSON.parse(each));
   };
 
-  test('all 720 orders of made, renewed, failed, retried, cancelled and resumed end the same', async () => {
+  test('all orders of made, renewed, failed, retried, cancelled and resumed end the same', async () => {
     const names = LIFE.slice(0, 6);
-    const lives = permutations(names.map((_, index) => index)).map((order) => [names, order, -1] as const);
+    const orders = permutations(names.map((_, index) => index)).filter(
+      (_, index) => QUARTER === undefined || index % 4 === QUARTER,
+    );
+    const lives = orders.map((order) => [names, order, -1] as const);
     expect(await resultsOf(lives)).toEqual([
       [
         expect.objectContaining({ state: 'claimed', standing: 'active', endsAt: null, retryAt: null }),
