@@ -1,13 +1,10 @@
 // Usage by day and month with all that it is about, whichever version writes it, and the totals of teams, keys and models.
 import { randomUUID } from 'node:crypto';
-import { DatabaseSync } from 'node:sqlite';
-import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { countsFor, USAGE_SUMS } from '../../src/store/usage-record.ts';
-import { pause } from '../helpers/wait.ts';
 import { countsOf, earlierUsage, run } from './older.ts';
 import { newKey } from './samples.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
@@ -192,43 +189,4 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     for (const table of ['usage_hours', 'usage_days', 'usage_months'])
       expect(await totals(table)).toMatchObject([{ n: 36 }]);
   });
-
-  test('a month is closed after an earlier version has written into it, not meanwhile', async () => {
-    await store.close();
-    store = await openStore(address, { isPatient: true });
-    const commit = await begun(address, earlierUsage('2030-01-31T23', 'h1', 1));
-    let isClosed = false;
-    const closing = store.usage
-      .closeMonth('2030-01', { ...BY, at: '2030-02-02T00:00:00.000Z' })
-      .then((outcome) => {
-        isClosed = true;
-        return outcome;
-      });
-    // Long enough for a closing that does not wait.
-    await pause(300);
-    expect(isClosed).toBe(false);
-    await commit();
-    expect(await closing).toBe('closed');
-    expect(await rolled('month')).toMatchObject([{ time: '2030-01', requests: 1 }]);
-  });
 });
-
-/** Runs a statement in a transaction. @returns its commit */
-async function begun(address: StoreAddress, statement: string): Promise<() => Promise<void>> {
-  if (address.kind === 'sqlite') {
-    const database = new DatabaseSync(address.path);
-    database.exec(`begin immediate; ${statement}`);
-    return async () => {
-      database.exec('commit');
-      database.close();
-    };
-  }
-  const client = new Client({ connectionString: address.url });
-  await client.connect();
-  await client.query('begin');
-  await client.query(statement);
-  return async () => {
-    await client.query('commit');
-    await client.end();
-  };
-}

@@ -89,9 +89,6 @@ const OWN_STATEMENTS = {
   9: [
     `create function roll_up_usage() returns trigger language plpgsql as $roll$
      begin
-       -- A closing waits for this, and the other way round: see readClosings.
-       insert into usage_closings (month) values (substr(new.hour, 1, 7)) on conflict do nothing;
-       perform from usage_closings where month = substr(new.hour, 1, 7) for share;
        ${rollUpStatements("to_char(now() at time zone 'utc', 'YYYY-MM-DD')", (name) => `coalesce(old.${name}, 0)`).join('; ')};
        return null;
      end $roll$`,
