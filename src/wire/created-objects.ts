@@ -145,8 +145,13 @@ function stringAfter(bytes: Buffer, from: number): Buffer | string | undefined {
   if (end <= start + 1 || bytes[end - 1] === BACKSLASH) return undefined;
   const content = bytes.subarray(start + 1, end);
   if (content.length > MAX_CONTENT_BYTES) return undefined;
-  // Some serializers escape a slash, which base64 has.
-  return content.includes(BACKSLASH) ? decodeString(bytes, { start, end: end + 1 }) : content;
+  if (!content.includes(BACKSLASH)) return content;
+  // Some serializers escape a slash, which base64 has. Upstreams also send what is no JSON.
+  try {
+    return decodeString(bytes, { start, end: end + 1 });
+  } catch {
+    return undefined;
+  }
 }
 
 function afterSpace(bytes: Buffer, start: number): number {

@@ -41,6 +41,11 @@ test('any bytes are read without an error', () => {
   );
 });
 
+test('a value with an escape that JSON does not have is none', () => {
+  expect(sealsIn(Buffer.from('"encrypted_content":"a\\\n"'))).toEqual([]);
+  expect(sealsIn(Buffer.from('"encrypted_content":"a\\x"'))).toEqual([]);
+});
+
 test('only the last ones of many are looked at', () => {
   const many = Buffer.from('"encrypted_content":1,'.repeat(1_000));
   const known = Buffer.from('"encrypted_content":"x",');
