@@ -65,7 +65,7 @@ export function orderVerdict(
   };
 }
 
-/** The dates that a holder is told. */
+/** The dates shown to a holder. */
 function subscriptionDates(order: Order, subscription: SubscriptionFacts): OrderChange {
   const { status, paidUntil } = latestOf(order, subscription);
   const { endsAt, retryAt } = status === 'canceled' ? OVER : subscription;

@@ -168,7 +168,7 @@ test('the portal without settings, and one that changes plans, are named', async
   expect(stdout).toContain('customers cannot cancel');
 });
 
-test('a key that Stripe rejects is told, without the key or Stripe’s words', async () => {
+test('a key that Stripe rejects is reported, without the key or Stripe’s words', async () => {
   stripe.trouble = 401;
   const { code, stderr } = await check();
   expect(code).toBe(1);
@@ -176,7 +176,7 @@ test('a key that Stripe rejects is told, without the key or Stripe’s words', a
   expect(stderr).not.toContain('quotes');
 });
 
-test('a version that Stripe no longer knows is told', async () => {
+test('a version that Stripe no longer knows is reported', async () => {
   stripe.version = '2020-08-27';
   const { code, stderr } = await check();
   stripe.version = undefined;

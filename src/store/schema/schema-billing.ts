@@ -1,5 +1,5 @@
 // Migration 4: orders, events of the payment provider, stored payments, and leases on tasks of the fleet. Migration 10: what
-// a holder is told about its subscription.
+// is shown to a holder about its subscription.
 import type { Migration } from './migration.ts';
 
 const STATES = `'pending', 'paid', 'claimed', 'void', 'refused'`;
