@@ -1,9 +1,8 @@
 // Limits and budgets as operators set and see them: on a store in a file, with a tier that has some.
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { main } from '../../src/main.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
-import { collector } from './collector.ts';
+import { commandsWith } from './commands.ts';
 
 const CONFIG = `
 currency: EUR
@@ -33,24 +32,7 @@ beforeEach(async () => {
 
 afterEach(() => dir.remove());
 
-async function tollgate(...argv: string[]) {
-  const [out, err] = [collector(), collector()];
-  const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice' } };
-  const code = await main([...argv, '--config', dir.file('config.yaml')], io);
-  return { code, out: out.text(), err: err.text() };
-}
-
-async function done(...argv: string[]): Promise<string> {
-  const { code, out, err } = await tollgate(...argv);
-  expect([code, err.replace(/^Creating a new store.*\n|^Issued .*\n/gm, '')]).toEqual([0, '']);
-  return out;
-}
-
-const json = async (...argv: string[]): Promise<unknown> => JSON.parse(await done(...argv, '--json'));
-
-async function issue(...argv: string[]): Promise<string> {
-  return (await done('keys', 'issue', ...argv)).slice(0, 8);
-}
+const { tollgate, done, json, issue } = commandsWith(() => dir.file('config.yaml'));
 
 /** What went wrong, without the usage text. */
 async function fault(...argv: string[]): Promise<string> {

@@ -1,9 +1,8 @@
 // The commands for teams, holders and keys as an organisation uses them, on a store in a file.
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { main } from '../../src/main.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
-import { collector } from './collector.ts';
+import { commandsWith } from './commands.ts';
 
 const TIME = String.raw`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`;
 
@@ -22,25 +21,7 @@ models: { echo: { targets: [{ upstream: demo, model: echo }] } }
 
 afterEach(() => dir.remove());
 
-async function tollgate(...argv: string[]) {
-  const [out, err] = [collector(), collector()];
-  const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice' } };
-  const code = await main([...argv, '--config', dir.file('config.yaml')], io);
-  return { code, out: out.text(), err: err.text() };
-}
-
-/** Standard output of a command that does its work. */
-async function done(...argv: string[]): Promise<string> {
-  const { code, out, err } = await tollgate(...argv);
-  expect([code, err.replace(/^Creating a new store.*\n|^Issued .*\n/gm, '')]).toEqual([0, '']);
-  return out;
-}
-
-const json = async (...argv: string[]): Promise<unknown> => JSON.parse(await done(...argv, '--json'));
-
-async function issue(...argv: string[]): Promise<string> {
-  return (await done('keys', 'issue', ...argv)).slice(0, 8);
-}
+const { tollgate, done, json, issue } = commandsWith(() => dir.file('config.yaml'));
 
 describe('teams', () => {
   test('are added, listed with their holders, renamed and removed, and their history says by whom', async () => {
