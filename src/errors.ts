@@ -83,7 +83,7 @@ export const ERRORS = {
   missing_api_key: invalid(
     401,
     'No API key was given. Send it as: Authorization: Bearer YOUR_KEY.',
-    'The Authorization header is missing, has another scheme than Bearer, or has no key.',
+    'The Authorization header is missing, has another scheme than Bearer, or has no key; or headers have different keys.',
   ),
   invalid_api_key: invalid(
     401,

@@ -1,4 +1,6 @@
 // Authenticates the request of an exchange and notes whose it is, for the log and for the response.
+import type { IncomingHttpHeaders } from 'node:http';
+import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { Principal } from './key/principal.ts';
@@ -7,16 +9,32 @@ import type { Principal } from './key/principal.ts';
 export const EXPIRY_WARNING_MS = 7 * 86_400_000;
 
 /**
+ * The key that a request offers: in `authorization`, or bare in `api-key` (Azure's clients) or `x-api-key` (Anthropic's).
+ * @returns it as the value of an Authorization header; undefined without a key
+ * @throws GatewayError missing_api_key for headers with different keys
+ */
+export function offeredKey(headers: IncomingHttpHeaders): string | undefined {
+  const { authorization, 'api-key': azure, 'x-api-key': anthropic } = headers;
+  if (azure === undefined && anthropic === undefined) return authorization;
+  const bare = [azure, anthropic].flatMap((key) => (key ? [`Bearer ${key}`] : []));
+  const offered =
+    authorization === undefined ? bare : [authorization.replace(/^bearer +/i, 'Bearer '), ...bare];
+  if (new Set(offered).size > 1)
+    throw new GatewayError('missing_api_key', 'Several API keys were given. Send one.');
+  return offered[0];
+}
+
+/**
  * @param standing as in `Authenticator.authenticate`
- * @param authorization default: the request's Authorization header
+ * @param authorization default: the key that the headers offer
  * @returns as `Authenticator.authenticate`
- * @throws GatewayError as `Authenticator.authenticate`
+ * @throws GatewayError as `offeredKey` and `Authenticator.authenticate`
  */
 export function identify(
   authenticator: Pick<Authenticator, 'authenticate'>,
   exchange: Exchange,
   standing: 'good' | 'any' = 'good',
-  authorization = exchange.request.headers.authorization,
+  authorization = offeredKey(exchange.request.headers),
 ): Principal | Promise<Principal> {
   const checked = authenticator.authenticate(authorization, exchange.address, standing);
   // Most keys are cached: skip the promise and its microtask.

@@ -2,7 +2,7 @@
 // for chat. realtime-dial.ts is one attempt, realtime-session.ts the session after the 101.
 
 import type { Authenticator } from '../auth/authenticator.ts';
-import { identify } from '../auth/identify.ts';
+import { identify, offeredKey } from '../auth/identify.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
@@ -85,7 +85,7 @@ export class Realtime {
       authenticator,
       exchange,
       'good',
-      headers.authorization ?? offered.authorization,
+      offeredKey(headers) ?? offered.authorization,
     );
     exchange.throwIfStopped();
 

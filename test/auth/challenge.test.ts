@@ -63,3 +63,26 @@ test.each(['bearer ', 'BEARER ', 'Bearer   '])('the scheme "%s" is accepted', as
   const headers = { authorization: `${scheme}${await gateway.key()}` };
   expect((await fetch(`${gateway.url}/v1/models`, { headers })).status).toBe(200);
 });
+
+test.each(ROUTES)('%s %s takes the key in api-key and in x-api-key', async (method, path) => {
+  for (const name of ['api-key', 'x-api-key']) {
+    const key = await gateway.issueKey();
+    const body =
+      method === 'POST' ? '{"model":"m","messages":[{"role":"user","content":"a"}],"input":"a"}' : null;
+    const type = path.includes('rotate') ? {} : { 'content-type': 'application/json' };
+    const ask = (headers: Record<string, string>) =>
+      fetch(`${gateway.url}${path}`, {
+        method,
+        body: path.includes('rotate') ? null : body,
+        headers: { ...type, ...headers },
+      });
+    const wrong = await ask({ [name]: '0'.repeat(32) });
+    expect([wrong.status, wrong.headers.get('www-authenticate')]).toEqual([
+      401,
+      'Bearer realm="tollgate", error="invalid_token"',
+    ]);
+    const both = await ask({ [name]: key, authorization: `Bearer ${'0'.repeat(32)}` });
+    expect([both.status, await both.text()]).toEqual([401, expect.stringContaining('Several API keys')]);
+    expect((await ask({ [name]: key })).status).toBe(200);
+  }
+});

@@ -332,7 +332,7 @@ describe('header names and values', () => {
     await passes(Buffer.from(get('/health', `${name}: caf\u00e9 \u20ac`), 'utf8'));
   });
 
-  test.each(['authorization', 'content-type', 'Content-Encoding', 'x-request-id', 'origin'])(
+  test.each(['authorization', 'x-api-key', 'content-type', 'Content-Encoding', 'x-request-id', 'origin'])(
     'bytes beyond ASCII in %s, which is read, are refused',
     (name) => refused(Buffer.from(get('/health', `${name}: caf\u00e9`), 'latin1'), 'invalid_http'),
   );
@@ -350,10 +350,16 @@ describe('header names and values', () => {
   test('a bare LF as line end is refused', () =>
     refused('GET /health HTTP/1.1\nhost: a\n\n', 'invalid_http', false));
 
-  test.each(['authorization', 'content-type', 'content-encoding', 'expect', 'Content-Type'])(
-    'a second %s is refused',
-    (name) =>
-      refused(get('/health', `${name}: 100-continue`, `${name.toLowerCase()}: 100-continue`), 'invalid_http'),
+  test.each([
+    'authorization',
+    'api-key',
+    'X-Api-Key',
+    'content-type',
+    'content-encoding',
+    'expect',
+    'Content-Type',
+  ])('a second %s is refused', (name) =>
+    refused(get('/health', `${name}: 100-continue`, `${name.toLowerCase()}: 100-continue`), 'invalid_http'),
   );
 
   test('other fields may come again', () =>

@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import { addressBlock } from '../../auth/address-block.ts';
 import { FailureLimit } from '../../auth/failure-limits.ts';
-import { identify } from '../../auth/identify.ts';
+import { identify, offeredKey } from '../../auth/identify.ts';
 import type { IssuedKey } from '../../auth/key-issuer.ts';
 import { wireKey } from '../../auth/rotation-endpoint.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config-schema.ts';
@@ -144,8 +144,7 @@ export class Checkout {
 
   /** @returns undefined for a new buyer */
   async #holder(exchange: Exchange, tier: Tier): Promise<Holder | undefined> {
-    const { authorization } = exchange.request.headers;
-    if (authorization === undefined) return undefined;
+    if (offeredKey(exchange.request.headers) === undefined) return undefined;
     const { authenticator, store } = this.#parts;
     // Suspended holders are allowed, because paying ends the suspension.
     const principal = await identify(authenticator, exchange, 'any');
