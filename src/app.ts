@@ -12,7 +12,7 @@ import { createLogger } from './telemetry/log/logger.ts';
 import type { Metrics } from './telemetry/metrics/all-metrics.ts';
 import type { BreakerSnapshot } from './upstream/circuit-breaker.ts';
 
-export { type AppOptions, VERSION } from './composition.ts';
+export type { AppOptions } from './composition.ts';
 
 /** A running gateway. */
 export interface App {

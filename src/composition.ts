@@ -1,6 +1,5 @@
 // The composition root: opens the components of a gateway step by step, in the order of their dependencies. Callbacks reach the
 // components that a later step opens.
-import { readFileSync } from 'node:fs';
 import { keyEndpoint } from './auth/key-endpoint.ts';
 import { openKeys } from './auth/key-wiring.ts';
 import { rotationEndpoint } from './auth/rotation-endpoint.ts';
@@ -46,8 +45,7 @@ import { Outbound } from './upstream/outbound/outbound.ts';
 import { DRAINS_CHANGED, REPORT_STATES } from './upstream/state/drains.ts';
 import { UsageReads } from './upstream/usage-reads.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
-
-export const VERSION = readVersion();
+import { VERSION } from './version.ts';
 
 /** How long shutdown waits to flush the remaining usage to the store. */
 const FLUSH_MS = 5000;
@@ -383,11 +381,4 @@ async function listen({ config, slot }: CompositionOptions, { server }: Front): 
   const { host, port } = config.static.listen;
   const at = await server.listen(host, slot?.port ?? port);
   return httpUrl(at.host, at.port, config.static.listen.tls);
-}
-
-function readVersion(): string {
-  const file: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
-  const version: unknown =
-    typeof file === 'object' && file !== null ? Reflect.get(file, 'version') : undefined;
-  return typeof version === 'string' ? version : 'unknown';
 }

@@ -27,6 +27,7 @@ const TESTED_IN: Readonly<Record<string, string>> = {
   'app.ts': 'process',
   'composition.ts': 'process',
   'main.ts': 'process',
+  'serve.ts': 'process',
 };
 
 /** A run of tests: arguments of vitest. */

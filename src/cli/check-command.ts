@@ -14,32 +14,30 @@ import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
-import { readArguments } from './arguments.ts';
-import { type CommandIo, type CommandText, runCommand, write } from './support-command.ts';
+import { CONFIG, command, flag } from './command.ts';
+import { write } from './terminal.ts';
 
-const CHECK: CommandText = {
+/** Exits with 0 when the gateway would start with the file. */
+export const CHECK = command({
   name: 'check',
-  usage: `Usage: tollgate check [--credentials] [--config FILE]
-
-Validates the configuration FILE (default ./config.yaml), shows what it means, and warns of what is probably a mistake. It starts
-nothing and sends nothing, except with --credentials, which fetches the tokens of upstreams with \`auth\` and asks Stripe.
-`,
-};
-
-/** @returns the exit code: 0 when the gateway would start with this file, otherwise 1; 2 wrong usage */
-export function runCheck(argv: readonly string[], io: CommandIo): Promise<number> {
-  return runCommand(CHECK, argv, io, async () => {
-    const given = readArguments(argv, { config: 'text', credentials: 'flag' });
-    const file = given.text('config') ?? './config.yaml';
+  about: 'validate a configuration and summarize it',
+  detail:
+    'Shows what the configuration means, and warns of what is probably a mistake. It starts nothing and sends nothing, except with --credentials.',
+  options: {
+    credentials: flag('fetch the tokens of upstreams with `auth`, and compare the Stripe account'),
+    config: CONFIG,
+  },
+  examples: ['check', 'check --config gateway.yaml --credentials'],
+  run: async ({ config: file, credentials }, io) => {
     const config = loadConfig(file, io.env);
     await write(io.stdout, `${describeConfig(config)}\n`);
     const { store } = config.static;
     const warning = earlierStoreWarning(store, { spool: outboxDirectory(config.static) });
     const path = 'path' in store ? store.path : '';
     if (warning !== undefined) io.stderr.write(`warning: the store ${path}: ${warning}\n`);
-    return given.flag('credentials') ? tryCredentials(file, io.env, io) : 0;
-  });
-}
+    return credentials ? tryCredentials(file, io.env, io) : 0;
+  },
+});
 
 /**
  * @param file a valid configuration

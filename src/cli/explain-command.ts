@@ -38,7 +38,8 @@ import {
   liveText,
   mergedStates,
 } from './live-state.ts';
-import { type CommandIo, readInput, runCommand, write } from './support-command.ts';
+import { readInput, runCommand } from './support-command.ts';
+import { type CommandIo, write } from './terminal.ts';
 import { tierLimits, tierLimitText } from './terms-fields.ts';
 
 const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--key WHOSE] [--config FILE] [--json]

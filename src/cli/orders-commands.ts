@@ -12,8 +12,9 @@ import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../upstream/outbound/outbound.ts';
 import { type Arguments, type OptionKind, oneOf, readArguments, readTime, UsageError } from './arguments.ts';
-import { type CommandIo, runSubcommand, write, writeList } from './support-command.ts';
+import { runSubcommand, writeList } from './support-command.ts';
 import { fieldLines, openFleet, withStore } from './support-desk.ts';
+import { type CommandIo, write } from './terminal.ts';
 
 const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
 

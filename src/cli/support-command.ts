@@ -1,7 +1,6 @@
 // Shared by the support commands: output, exit codes, key prefixes, and opening the store.
 import { createReadStream, existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { Writable } from 'node:stream';
 import { SecretError } from '../auth/hashing/hashing-secret.ts';
 import { Key } from '../auth/key/key.ts';
 import { ConfigError, faultReport } from '../config/config-fault.ts';
@@ -15,14 +14,7 @@ import type { Store } from '../store/store.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 import { didYouMean, UsageError } from './arguments.ts';
-
-export interface CommandIo {
-  readonly stdout: Writable;
-  readonly stderr: Writable;
-  /** Default: of the process. */
-  readonly stdin?: AsyncIterable<string | Uint8Array>;
-  readonly env: NodeJS.ProcessEnv;
-}
+import { type CommandIo, write } from './terminal.ts';
 
 /** A command's name and usage text. */
 export interface CommandText {
@@ -120,19 +112,6 @@ export function aligned(rows: readonly (readonly string[])[], left: number): str
   const pad = (cell: string, at: number) =>
     at < left ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
   return rows.map((row) => `${row.map(pad).join('  ').trimEnd()}\n`).join('');
-}
-
-/** Resolves when the text is flushed, so the process may exit next. */
-export function write(stream: Writable, text: string): Promise<void> {
-  return new Promise((done, failed) => {
-    // A broken stream reports its error twice: to the callback, and as an event that would end the process if unhandled.
-    stream.once('error', failed);
-    stream.write(text, (error) => {
-      if (error) return failed(error);
-      stream.off('error', failed);
-      done();
-    });
-  });
 }
 
 /**

@@ -5,7 +5,8 @@ import type { KeySummary, ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Arguments } from './arguments.ts';
 import { broadcastFields, Fleet, type FleetAction, isConfirmed, warnings } from './fleet-action.ts';
-import { type CommandIo, openStoreOf, write } from './support-command.ts';
+import { openStoreOf } from './support-command.ts';
+import { type CommandIo, write } from './terminal.ts';
 import { termsFields } from './terms-fields.ts';
 
 /** Undefined without Redis in the configuration. */

@@ -33,6 +33,7 @@ export interface Finding {
 /** From the top down. An import may go to any lower layer, to none above, and not across within a layer. */
 export const LAYERS: Order = [
   ['main.ts'],
+  ['serve.ts'],
   ['app.ts', 'cli'],
   ['composition.ts'],
   ['process'],
@@ -46,7 +47,7 @@ export const LAYERS: Order = [
   ['wire'],
   ['errors.ts'],
   ['payment-errors.ts', 'upstream-errors.ts'],
-  ['error-rule.ts'],
+  ['error-rule.ts', 'version.ts'],
 ];
 
 /** The rooms of a layer that has several, in the same order and by the same rule. A file belongs to the longest path. */

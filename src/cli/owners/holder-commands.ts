@@ -8,8 +8,9 @@ import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from '../arguments.ts';
 import { broadcastText } from '../fleet-action.ts';
-import { type CommandIo, columns, readPrefix, runSubcommand, write, writeList } from '../support-command.ts';
+import { columns, readPrefix, runSubcommand, writeList } from '../support-command.ts';
 import { fieldLines, openFleet, publicFields, withStore, writeChange } from '../support-desk.ts';
+import { type CommandIo, write } from '../terminal.ts';
 import { ownText, termsFields, termsTexts, tierFields } from '../terms-fields.ts';
 import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
 import {

@@ -13,15 +13,7 @@ import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { oneOf, readArguments, readTime, UsageError } from '../arguments.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { findOrder, orderFields, orderLine } from '../orders-commands.ts';
-import {
-  type CommandIo,
-  columns,
-  noSuchKey,
-  readPrefix,
-  runSubcommand,
-  write,
-  writeList,
-} from '../support-command.ts';
+import { columns, noSuchKey, readPrefix, runSubcommand, writeList } from '../support-command.ts';
 import {
   fieldLines,
   listedFields,
@@ -30,6 +22,7 @@ import {
   withStore,
   writeChange,
 } from '../support-desk.ts';
+import { type CommandIo, write } from '../terminal.ts';
 import { ownText, termsTexts, tierFields } from '../terms-fields.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { LIMITS_HELP } from './limit-options.ts';

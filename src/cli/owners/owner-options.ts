@@ -9,7 +9,7 @@ import { matchesModel } from '../../proxy/routes/access.ts';
 import { isPrefix, type LabelChange, type OwnerLabels } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { type Arguments, didYouMean, oneOf, readTime, UsageError } from '../arguments.ts';
-import type { CommandIo } from '../support-command.ts';
+import type { CommandIo } from '../terminal.ts';
 import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts';
 
 /** As in Kubernetes, without the slash. */

@@ -10,8 +10,9 @@ import { type Arguments, didYouMean, readArguments, readTime, UsageError } from 
 import { broadcastText, type FleetAction } from '../fleet-action.ts';
 import { ageText, drainText, fetchLiveState, gatewayText, mergedStates } from '../live-state.ts';
 import { authorOf } from '../owners/owner-options.ts';
-import { aligned, type CommandIo, runSubcommand, write } from '../support-command.ts';
+import { aligned, runSubcommand } from '../support-command.ts';
 import { openFleet, withStore, writeChange } from '../support-desk.ts';
+import { type CommandIo, write } from '../terminal.ts';
 
 const UPSTREAMS_USAGE = `Usage: tollgate upstreams COMMAND [--config FILE]
 

@@ -14,8 +14,9 @@ import { exactAmount, exactPublicSums } from '../../usage/records/public-sums.ts
 import { dayOf } from '../../usage/records/utc-hours.ts';
 import { readArguments, UsageError } from '../arguments.ts';
 import { actorOf } from '../owners/owner-options.ts';
-import { aligned, type CommandIo, write } from '../support-command.ts';
+import { aligned } from '../support-command.ts';
 import { withStore } from '../support-desk.ts';
+import { type CommandIo, write } from '../terminal.ts';
 import { readMonth } from './report-period.ts';
 import { csvField } from './usage-table.ts';
 

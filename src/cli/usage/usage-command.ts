@@ -14,8 +14,9 @@ import {
 import { hourOf } from '../../usage/records/utc-hours.ts';
 import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from '../arguments.ts';
 import { holderId, labelOptions, teamId } from '../owners/owner-options.ts';
-import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from '../support-command.ts';
+import { noSuchKey, readPrefix, runCommand } from '../support-command.ts';
 import { withStore } from '../support-desk.ts';
+import { type CommandIo, write } from '../terminal.ts';
 import { closeMonth, exportMonth, listMonths } from './month-commands.ts';
 import { keptPeriod, PERIOD_OPTIONS, readPeriod } from './report-period.ts';
 import { csvOf, jsonOf, tableOf } from './usage-table.ts';

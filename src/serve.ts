@@ -1,0 +1,175 @@
+// `tollgate serve`: starts the gateway, and owns its signals and exit codes.
+import { type App, type AppOptions, startApp } from './app.ts';
+import { CONFIG, command, type Definition, flag } from './cli/command.ts';
+import { ConfigError, faultReport } from './config/config-fault.ts';
+import { parseBytes } from './config/load-config.ts';
+import { readConfigFile } from './config/source/config-file.ts';
+import { ReferencedFiles } from './config/source/referenced-files.ts';
+import { tuneHeap } from './process/heap-tuning.ts';
+import { type Primary, startPrimary, workerCount } from './process/primary.ts';
+import { Signals } from './process/signals.ts';
+import { runWorker, workerNumber } from './process/worker.ts';
+import { openStore } from './store/open.ts';
+import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logger.ts';
+import { VERSION } from './version.ts';
+
+const OK = 0;
+const FAILED = 1;
+
+/** @param exec the file that a worker runs: the entry point of this program */
+export function serveCommand(exec: string): Definition {
+  return command({
+    name: 'serve',
+    about: 'run the gateway',
+    detail: 'SIGTERM and SIGINT drain it; SIGHUP re-reads the configuration.',
+    options: { newStore: flag('create an empty store where the previous one is gone'), config: CONFIG },
+    examples: ['serve', 'serve --config /etc/tollgate/config.yaml'],
+    // It uses the streams and the environment of the process.
+    run: ({ config, newStore }) =>
+      serve(config, newStore, exec).catch((error: unknown) => {
+        process.stderr.write(`${startFault(error)}\n`);
+        return FAILED;
+      }),
+  });
+}
+
+/** The gateway of this process, or the primary of several workers. */
+type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 'close'> &
+  Partial<Pick<Primary, 'workers'>>;
+
+/** Starts the gateway in this process and tunes V8 for it. */
+async function startServing(options: AppOptions): Promise<App> {
+  const app = await startApp(options);
+  tuneHeap();
+  return app;
+}
+
+async function start(
+  file: string,
+  isNewStore: boolean,
+  exec: string,
+  env: NodeJS.ProcessEnv,
+  logger: Logger,
+): Promise<Served> {
+  const source = readConfigFile(file);
+  const files = new ReferencedFiles(file);
+  const config = parseBytes(source.bytes, file, env, files);
+  // Only once, here: a worker that restarts later must not replace a store that has disappeared.
+  if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
+  if (workerCount(config.static.workers) === 1) {
+    return startServing({ configFile: file, env, logger, loaded: { config, source, files } });
+  }
+  const args = ['serve', '--config', file];
+  return startPrimary({
+    config,
+    source,
+    files,
+    env,
+    logger,
+    version: VERSION,
+    exec,
+    args,
+    onLine: writeWorkerLine,
+  });
+}
+
+/** Runs as a worker: the primary controls everything except the log. */
+async function serveAsWorker(file: string, number: number): Promise<number> {
+  const logger = createLogger().child({ worker: number });
+  const { env } = process;
+  const code = await runWorker({
+    env,
+    logger,
+    start: (loaded, slot) => startServing({ configFile: file, env, logger, loaded, slot }),
+    describe: startFault,
+    flush: () => flushLog(logger),
+  });
+  setTimeout(() => process.exit(), EXIT_MS).unref();
+  return code;
+}
+
+async function serve(file: string, isNewStore: boolean, exec: string): Promise<number> {
+  const number = workerNumber(process.env);
+  if (number !== undefined) return serveAsWorker(file, number);
+  const signals = new Signals();
+  // A closed terminal must not end the gateway.
+  process.stderr.on('error', () => undefined);
+  const logger = createLogger();
+  let app: Served;
+  try {
+    app = await start(file, isNewStore, exec, process.env, logger);
+  } catch (error) {
+    process.stderr.write(`${startFault(error)}\n`);
+    return FAILED;
+  }
+  signals.listen({
+    onSecondStop: () => void app.close(),
+    onReload: () => void app.reload(),
+    onRejection: (err) => logger.error({ err }, 'unhandled promise rejection'),
+    onFault: (err) => logger.fatal({ err }, 'uncaught exception'),
+  });
+  const isEarly = signals.isStopped;
+  // For people, on stderr; the log on stdout is for programs.
+  if (!isEarly) process.stderr.write(welcome(app));
+
+  const reason = await signals.stopped;
+  if (reason.kind === 'fault') {
+    logger.fatal({ err: reason.error }, 'uncaught exception; draining and exiting');
+  }
+  const { inFlight } = app;
+  process.stderr.write(
+    `${reason.kind === 'signal' ? reason.name : 'fault'}: draining ${inFlight} ${inFlight === 1 ? 'request' : 'requests'}; send the signal again to stop now\n`,
+  );
+  const closing = app.close();
+  // Stopped during startup: there are no requests to drain.
+  if (isEarly) void app.close();
+  const isClean = await closing;
+  await flushLog(logger);
+  // Shutdown is complete. Do not wait for anything that still hangs, such as a stalled disk.
+  setTimeout(() => process.exit(), EXIT_MS).unref();
+  return isClean && reason.kind === 'signal' ? OK : FAILED;
+}
+
+/** How long shutdown waits for a blocked reader of the log. */
+const LOG_FLUSH_MS = 1_000;
+/** Time from there to the forced exit. */
+const EXIT_MS = 1_000;
+
+function flushLog(logger: Logger): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, LOG_FLUSH_MS).unref();
+    logger.flush(() => resolve());
+  });
+}
+
+function welcome({ url, adminUrl, config, workers }: Served): string {
+  return `tollgate ${VERSION} listening on ${url}
+  metrics and probes   ${adminUrl}/metrics, /livez, /readyz
+  configuration        ${config.file} (${config.hash})${workers === undefined ? '' : `\n  workers              ${workers}`}
+  a first key          in a browser: ${url}/pricing
+                       in a shell:   curl -s ${url}/checkout -H 'content-type: application/json' -d '{"tier":"Free"}'
+                       as support:   npx tollgate keys issue --tier Pro
+`;
+}
+
+/** The operator's message for a failed start; it has a stack only for unexpected errors. */
+function startFault(error: unknown): string {
+  if (error instanceof ConfigError) return faultReport(error);
+  if (!(error instanceof Error)) return `tollgate: ${String(error)}`;
+  const code: unknown = Reflect.get(error, 'code');
+  const address = `${String(Reflect.get(error, 'address'))}:${String(Reflect.get(error, 'port'))}`;
+  if (code === 'EADDRINUSE') {
+    return `tollgate: ${address} is in use. Set listen.port (or the variable PORT) or admin.port to another port, 0 for a free one.`;
+  }
+  if (code === 'EADDRNOTAVAIL')
+    return `tollgate: ${address} is not an address of this machine. Set listen.host or admin.host.`;
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
+    return `tollgate: the host name ${String(Reflect.get(error, 'hostname'))} cannot be resolved. Set listen.host or admin.host.`;
+  }
+  if (code === 'EACCES' && Reflect.get(error, 'syscall') === 'listen') {
+    return `tollgate: no permission to listen on ${address}. Set listen.port or admin.port to a port above 1023.`;
+  }
+  if (error.name === 'WorkersStartError') return error.message;
+  if (error.name === 'StoreOpenError' || error.name === 'SecretError') return `tollgate: ${error.message}`;
+  return `tollgate: ${error.stack ?? error.message}`;
+}
