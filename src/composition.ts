@@ -8,6 +8,7 @@ import { currentOrderOf } from './billing/order-verdict.ts';
 import { httpUrl } from './config/schema/addresses.ts';
 import { type Config, PASSTHROUGH_PATHS } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';
+import { AdminConsole } from './console/admin-console.ts';
 import { GatewayError } from './errors.ts';
 import { maxConnections } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
@@ -329,6 +330,10 @@ function openAdmin(
   const admin = new AdminServer(metrics, health, {
     upstreams: states,
     limits: metering.limitsOf,
+    operators: new AdminConsole({
+      ...{ metrics, logger, upstreams: states },
+      ...{ config: () => reloader.config, openStore: async () => store },
+    }),
     hosts,
   });
   return {

@@ -11,6 +11,7 @@ import {
   transient,
   unrepeated,
 } from './error-rule.ts';
+import { OPERATOR_ERRORS } from './operator-errors.ts';
 import { PAYMENT_ERRORS } from './payment-errors.ts';
 import { UNREPEATED_STATUS, UPSTREAM_ERRORS } from './upstream-errors.ts';
 
@@ -233,6 +234,7 @@ export const ERRORS = {
   ),
   ...UPSTREAM_ERRORS,
   ...PAYMENT_ERRORS,
+  ...OPERATOR_ERRORS,
 };
 
 export type ErrorCode = keyof typeof ERRORS;

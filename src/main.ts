@@ -47,6 +47,11 @@ export const PROGRAM: Program = {
       run: async (argv, io) => (await import('./cli/owners/team-commands.ts')).runTeams(argv, io),
     },
     {
+      name: 'operators',
+      about: 'who may use the console of the admin listener',
+      load: async () => (await import('./cli/owners/operators-command.ts')).OPERATORS,
+    },
+    {
       name: 'orders',
       about: 'orders and their payments',
       run: async (argv, io) => (await import('./cli/orders-commands.ts')).runOrders(argv, io),

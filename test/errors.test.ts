@@ -67,11 +67,13 @@ describe('the table', () => {
     for (const code of unrepeated) expect(ERRORS[code].type).toBe('server_error');
   });
 
-  test('401 is said of keys alone', () => {
+  test('401 is said of keys, and of operators on the admin listener', () => {
     expect(CODES.filter((code) => ERRORS[code].status === 401)).toEqual([
       'missing_api_key',
       'invalid_api_key',
       'api_key_expired',
+      'operator_required',
+      'invalid_operator',
     ]);
   });
 });

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { ConfigError, faultReport } from '../config/config-fault.ts';
 import { GatewayError } from '../errors.ts';
-import { StoreOpenError } from '../store/open-error.ts';
+import { StoreOpenError } from '../store/store-errors.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { UsageError } from './arguments.ts';
 import { type Definition, StrictCommand, type Work } from './command.ts';

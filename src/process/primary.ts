@@ -1,14 +1,18 @@
 // The primary process of several workers: reads the configuration, runs the admin listener, and forwards reloads and shutdown.
-// It serves no requests and opens neither store nor Redis.
+// It serves no requests, and opens the store only for the console.
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { httpUrl } from '../config/schema/addresses.ts';
 import type { Config, StaticConfig } from '../config/schema/config-schema.ts';
+import { AdminConsole } from '../console/admin-console.ts';
 import { AdminServer } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
+import { openStore } from '../store/open.ts';
+import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { mergeUpstreams } from '../upstream/state/upstream-state.ts';
+import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 import { Reloader } from './config-reload.ts';
 import { ConfigWatch } from './config-watch.ts';
 import type { LoadedConfig } from './worker.ts';
@@ -131,6 +135,11 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
   };
   const { registry } = metrics;
   const { admin: at } = first.static;
+  const upstreams = async () => {
+    const reports = await workers.reports(REPORT_TIMEOUT_MS);
+    return mergeUpstreams(reports.map((each) => each.upstreams));
+  };
+  let store: Store | undefined;
   const admin = new AdminServer(
     {
       registry: {
@@ -148,10 +157,17 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     },
     { report },
     {
-      upstreams: async () => {
-        const reports = await workers.reports(REPORT_TIMEOUT_MS);
-        return mergeUpstreams(reports.map(({ upstreams }) => upstreams));
-      },
+      upstreams,
+      operators: new AdminConsole({
+        config: () => reloader.config,
+        openStore: async () => {
+          store = await openStore(first.static.store, { spool: outboxDirectory(first.static) });
+          return store;
+        },
+        metrics,
+        upstreams,
+        logger,
+      }),
       hosts: at.hosts ?? [],
     },
   );
@@ -174,6 +190,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     );
     const isClean = await workers.close(delay + timeout + CLOSE_MS);
     await admin.close();
+    await store?.close();
     return isClean;
   };
   return {

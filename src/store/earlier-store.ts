@@ -3,7 +3,7 @@
 import { readdirSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
-import { StoreOpenError } from './open-error.ts';
+import { StoreOpenError } from './store-errors.ts';
 
 export interface EarlierStoreOptions {
   /** Folder of the usage outbox. */

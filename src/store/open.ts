@@ -1,10 +1,10 @@
 // Opens the store that the configuration names.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
-import { StoreOpenError } from './open-error.ts';
 import { openPostgres } from './postgres/postgres.ts';
 import { openSqlite } from './sqlite/sqlite.ts';
 import type { Store } from './store.ts';
+import { StoreOpenError } from './store-errors.ts';
 
 export { StoreOpenError };
 

@@ -1,4 +1,4 @@
-// Wraps the errors of store calls.
+// Wraps the errors of store calls, and has the error of opening a store.
 import { wrapError } from '../errors.ts';
 
 /** The same store, whose methods reject with GatewayError `store_unavailable`, the original error as its cause. */
@@ -16,4 +16,9 @@ export function guarded<Methods extends object>(store: Methods): Methods {
       };
     },
   });
+}
+
+/** The store cannot be opened. The message is for the operator and contains no credential. */
+export class StoreOpenError extends Error {
+  override readonly name = 'StoreOpenError';
 }

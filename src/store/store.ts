@@ -21,6 +21,7 @@ import type {
   RotateResult,
 } from './key-record.ts';
 import type { ObjectStore } from './object-record.ts';
+import type { OperatorStore } from './operator-record.ts';
 import type { OrganisationStore } from './organisation-record.ts';
 import type { ResponseStore } from './response-record.ts';
 import type { UpstreamStore } from './upstream-record.ts';
@@ -48,6 +49,8 @@ export interface Store {
   readonly usage: UsageStore;
   readonly billing: BillingStore;
   readonly budgets: BudgetStore;
+  /** Operators, their sessions and what they do. */
+  readonly operators: OperatorStore;
   /** Teams, labels, and the search for holders. */
   readonly organisation: OrganisationStore;
 

@@ -3,11 +3,14 @@ import { expect } from 'vitest';
 import { main } from '../../src/main.ts';
 import { collector } from './collector.ts';
 
-/** @param configFile the path for `--config`, asked for at each command */
-export function commandsWith(configFile: () => string) {
+/**
+ * @param configFile the path for `--config`, asked for at each command
+ * @param variables of the environment, beside the user
+ */
+export function commandsWith(configFile: () => string, variables: Readonly<Record<string, string>> = {}) {
   async function tollgate(...argv: string[]) {
     const [out, err] = [collector(), collector()];
-    const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice' } };
+    const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice', ...variables } };
     const code = await main([...argv, '--config', configFile()], io);
     return { code, out: out.text(), err: err.text() };
   }

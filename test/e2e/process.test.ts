@@ -482,7 +482,7 @@ describe('check and help', () => {
   ])('%s: 2, where to read how it is used, nothing on stdout', async (name, words) => {
     const { code, stdout, stderr } = await runCommand(words);
     expect([code, stdout]).toEqual([2, '']);
-    if (name === 'nothing') expect(stderr).toMatch(/^  serve  /m);
+    if (name === 'nothing') expect(stderr).toMatch(/^ {2}serve {2}/m);
     else expect(stderr).toMatch(/^tollgate( \w+)?: .+; see tollgate( \w+)? --help\n$/);
   });
 

@@ -37,6 +37,7 @@ export const LAYERS: Order = [
   ['app.ts', 'cli'],
   ['composition.ts'],
   ['process'],
+  ['console'],
   ['realtime', 'passthrough', 'billing'],
   ['proxy'],
   ['budgets'],
@@ -46,7 +47,7 @@ export const LAYERS: Order = [
   ['config', 'deadline.ts', 'recent-map.ts', 'repeat.ts', 'single-flight.ts'],
   ['wire'],
   ['errors.ts'],
-  ['payment-errors.ts', 'upstream-errors.ts'],
+  ['operator-errors.ts', 'payment-errors.ts', 'upstream-errors.ts'],
   ['error-rule.ts', 'version.ts'],
 ];
 

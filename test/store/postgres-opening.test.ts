@@ -318,6 +318,10 @@ describe('a role without the privileges of the store', () => {
     await query(url, 'grant select, insert on team_events to worker');
     await query(url, 'grant delete on orders, test_payments to worker');
     await query(url, 'grant select, insert, update, delete on budget_notices to worker');
+    await query(
+      url,
+      'grant select, insert, update, delete on operators, operator_sessions, operator_events to worker',
+    );
     await query(url, 'grant select, insert, update, delete on upstream_drains to worker');
     await query(url, 'grant select, insert, delete on upstream_events to worker');
     await query(url, 'grant select, insert, update, delete on responses to worker');

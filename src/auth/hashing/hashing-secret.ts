@@ -27,6 +27,16 @@ export class KeySecret {
     return this.#hmac(key.reveal());
   }
 
+  /** HMAC-SHA-256 of the token of an operator: not that of a key with the same digits. */
+  operatorDigest(token: Key): Buffer {
+    return this.#hmac(`operator ${token.reveal()}`);
+  }
+
+  /** The CSRF token of a session, which needs no place in the store. */
+  csrfToken(session: string): string {
+    return this.#hmac(`csrf ${session}`).toString('base64url');
+  }
+
   /** Pseudonym of an address, for the count of Free keys. @param block from `addressBlock` */
   addressDigest(block: string): Buffer {
     return this.#hmac(`address ${block}`);

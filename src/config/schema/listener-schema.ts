@@ -1,9 +1,9 @@
 // The fields of the public listener and the admin listener.
 import { z } from 'zod';
 import { readHost, readNetwork } from './addresses.ts';
-import { duration, hiddenText, integer, section, text } from './field-kinds.ts';
+import { duration, hiddenText, integer, mapping, name, section, text } from './field-kinds.ts';
 import { readCertificates, readPrivateKeyPem } from './pem.ts';
-import { accepted } from './units.ts';
+import { accepted, rejected } from './units.ts';
 
 export const listenSection = section({
   host: text(readHost)
@@ -48,6 +48,11 @@ export type ServerCertificate = NonNullable<Listen['tls']>;
 /** `tls`: whether the listener serves HTTPS. */
 export type ListenConfig = Omit<Listen, 'tls'> & { readonly tls?: true };
 
+const operatorName = name(
+  (key) => (/^(?:\*|[a-z0-9._@+-]{1,100})$/i.test(key) ? undefined : 'is not the name of an operator, nor *'),
+  () => true,
+);
+
 export const adminSection = section({
   host: text(readHost)
     .prefault('127.0.0.1')
@@ -61,4 +66,22 @@ export const adminSection = section({
     .describe(
       'Allowed `Host` names with a public domain, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` are always allowed.',
     ),
+  sso: section({
+    header: text((value) =>
+      /^[a-z0-9-]{1,100}$/i.test(value)
+        ? accepted(value.toLowerCase())
+        : rejected('is the name of a header, such as x-forwarded-user'),
+    ).describe(
+      'Header with the name of the operator, such as `x-forwarded-user`. The proxy has to remove it from requests of its clients.',
+    ),
+    trusted_proxies: z
+      .array(text(readNetwork))
+      .min(1)
+      .describe('Addresses and networks of the identity proxy. The header of any other peer is ignored.'),
+    roles: mapping(operatorName, z.enum(['viewer', 'support', 'admin'])).describe(
+      'Role by name; `*` is that of all others, who have none without it.',
+    ),
+  })
+    .exactOptional()
+    .describe('Operators whom an identity proxy in front of the admin listener has signed in.'),
 });

@@ -1,5 +1,5 @@
 // The admin listener: metrics, probes and states of upstreams, on an address that must not be public.
-import http, { type ServerResponse } from 'node:http';
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import { boundAddress } from '../client-address.ts';
 import { AdminHosts } from '../own-host.ts';
 import { limitConnections } from './admin-connections.ts';
@@ -12,6 +12,11 @@ interface AdminOptions {
   readonly upstreams?: () => readonly object[] | Promise<readonly object[]>;
   /** The limits of a key or a holder with a model, for JSON; undefined for an unknown one. Without it, `/limits` does not exist. */
   readonly limits?: (whose: string, model: string | undefined) => Promise<readonly object[] | undefined>;
+  /** Pages and an API of their own, with their own methods. Default: none. */
+  readonly operators?: {
+    owns(path: string): boolean;
+    answer(request: IncomingMessage, response: ServerResponse): Promise<void>;
+  };
   /** Accepted host names besides those that no foreign page can have (`AdminHosts`). Default: none. */
   readonly hosts?: readonly string[];
 }
@@ -27,7 +32,7 @@ export class AdminServer {
   constructor(
     metrics: MetricsPage,
     health: { report(): Promise<HealthReport> },
-    { upstreams, limits, hosts = [] }: AdminOptions = {},
+    { upstreams, limits, operators, hosts = [] }: AdminOptions = {},
   ) {
     const pages: Readonly<Record<string, (response: ServerResponse, query: string) => Promise<void>>> = {
       '/metrics': async (response) => {
@@ -59,6 +64,7 @@ export class AdminServer {
         const [path = '/', query = ''] = request.url?.split('?') ?? [];
         const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
         if (!names.accepts(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
+        else if (operators?.owns(path) === true) void operators.answer(request, response);
         else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
         else if (request.method !== 'GET' && request.method !== 'HEAD') {
           response.setHeader('allow', 'GET, HEAD');

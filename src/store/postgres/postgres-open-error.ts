@@ -1,6 +1,6 @@
 // Explains to the operator why a PostgreSQL store cannot be opened, with advice.
 import { DatabaseError } from 'pg';
-import { StoreOpenError } from '../open-error.ts';
+import { StoreOpenError } from '../store-errors.ts';
 
 /** SQLSTATE or system error code → advice for the operator. */
 const ADVICE: Readonly<Record<string, string>> = {

@@ -12,13 +12,13 @@ import {
 } from 'kysely';
 import { DatabaseError } from 'pg';
 import { rejectNewStore } from '../earlier-store.ts';
-import { StoreOpenError } from '../open-error.ts';
 import { MIGRATIONS, migrate } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
 import { sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
+import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
 import { explainOpening, isStartingUp } from './postgres-open-error.ts';
 import { ConnectionGeneration, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
@@ -87,6 +87,9 @@ const PRIVILEGES = {
   response_items: ['select', 'insert', 'delete'],
   upstream_drains: ['select', 'insert', 'update', 'delete'],
   upstream_events: ['select', 'insert', 'delete'],
+  operators: ['select', 'insert', 'update', 'delete'],
+  operator_sessions: ['select', 'insert', 'update', 'delete'],
+  operator_events: ['select', 'insert', 'update', 'delete'],
 } as const satisfies Record<Exclude<keyof Tables, 'schema_migrations'>, readonly string[]>;
 
 /**

@@ -1,11 +1,12 @@
 // The list of schema migrations, and their application by one process at a time.
 import { type Kysely, sql } from 'kysely';
-import { StoreOpenError } from '../open-error.ts';
+import { StoreOpenError } from '../store-errors.ts';
 import type { Migration, MigrationDialect } from './migration.ts';
 import { BILLING_MIGRATIONS } from './schema-billing.ts';
 import { BUDGETS_MIGRATIONS } from './schema-budgets.ts';
 import { KEYS_MIGRATIONS } from './schema-keys.ts';
 import { OBJECTS_MIGRATIONS } from './schema-objects.ts';
+import { OPERATORS_MIGRATIONS } from './schema-operators.ts';
 import { ORGANISATION_MIGRATIONS } from './schema-organisation.ts';
 import { UPSTREAMS_MIGRATIONS } from './schema-upstreams.ts';
 import { USAGE_MIGRATIONS } from './schema-usage.ts';
@@ -20,6 +21,7 @@ export const MIGRATIONS: readonly Migration[] = [
     ...ORGANISATION_MIGRATIONS,
     ...UPSTREAMS_MIGRATIONS,
     ...BUDGETS_MIGRATIONS,
+    ...OPERATORS_MIGRATIONS,
   ],
 ].sort((a, b) => a.id - b.id);
 

@@ -12,6 +12,7 @@ import type {
   Prefix,
 } from '../key-record.ts';
 import type { ItemRecord, ObjectRecord } from '../object-record.ts';
+import type { OperatorEvent, OperatorRecord, OperatorSession } from '../operator-record.ts';
 import type { Team, TeamEvent } from '../organisation-record.ts';
 import type { StoredResponse } from '../response-record.ts';
 import type { UpstreamDrain, UpstreamEvent } from '../upstream-record.ts';
@@ -84,6 +85,9 @@ export interface Tables {
     due_at: string | null;
     attempts: Generated<number>;
   };
+  operators: Columns<OperatorRecord>;
+  operator_sessions: Columns<OperatorSession>;
+  operator_events: Columns<Omit<OperatorEvent, 'id'>> & { id: Generated<number> };
   fleet_tasks: { name: string; owner: string; until: string };
   objects: Columns<ObjectRecord> & { seq: Generated<number>; ended_at: string | null };
   response_items: Columns<ItemRecord>;

@@ -22,6 +22,7 @@ import {
 } from './sql-holders.ts';
 import { countGrant, insertEvent, insertKey, LINEAGE, newHolder, newRecord, recordOf } from './sql-keys.ts';
 import { sqlObjects } from './sql-objects.ts';
+import { sqlOperators } from './sql-operators.ts';
 import { sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
 import { listKeys } from './sql-search.ts';
@@ -51,6 +52,7 @@ export function sqlStore(database: SqlOptions): Store {
     billing: guarded(sqlBilling(database)),
     budgets: guarded(sqlBudgets(database)),
     objects: guarded(sqlObjects(database)),
+    operators: guarded(sqlOperators(database)),
     organisation: guarded(sqlOrganisation(database)),
     responses: guarded(sqlResponses(database)),
     upstreams: guarded(sqlUpstreams(database)),

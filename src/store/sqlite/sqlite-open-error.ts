@@ -1,5 +1,5 @@
 // Explains to the operator why a SQLite store cannot be opened, with advice.
-import { StoreOpenError } from '../open-error.ts';
+import { StoreOpenError } from '../store-errors.ts';
 import { primaryCode } from './sqlite-queue.ts';
 
 /** SQLite's result code → advice for the operator. */

@@ -1,0 +1,174 @@
+// `tollgate operators`: who may use the console and the API of the admin listener. It works on the store directly.
+import { Hasher } from '../../auth/hashing/hasher.ts';
+import { openSecret } from '../../auth/hashing/hashing-secret.ts';
+import type { Config } from '../../config/schema/config-schema.ts';
+import {
+  addOperator,
+  isOperatorName,
+  operatorEvent,
+  operatorFields,
+  rotateOperator,
+} from '../../console/operator-tokens.ts';
+import type { Authorship } from '../../store/key-record.ts';
+import { type OperatorRecord, ROLES } from '../../store/operator-record.ts';
+import type { Store } from '../../store/store.ts';
+import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
+import { Arguments, didYouMean, UsageError } from '../arguments.ts';
+import { CONFIG, choice, command, flag, group, JSON_OUTPUT, required, text } from '../command.ts';
+import { columns } from '../support-command.ts';
+import { withStore } from '../support-desk.ts';
+import { type CommandIo, write } from '../terminal.ts';
+import { authorOf, readExpiry } from './owner-options.ts';
+
+const MAX_LISTED = 1000;
+const WIDTHS = [24, 8, 9, 25, 25];
+const EXPIRY = {
+  expires: {
+    about: 'when the token expires, such as 30d or 2030-01-31; the default is 90d',
+    value: 'TIME',
+    excludes: ['noExpiry'],
+    initial: undefined,
+    read: (given: string): string => readExpiry(given, Date.now()),
+  },
+  noExpiry: flag('the token does not expire', ['expires']),
+};
+const AUTHOR = {
+  reason: text('TEXT', 'why, for the history'),
+  actor: text('NAME', 'who, for the history; the default is the user of the operating system'),
+  config: CONFIG,
+};
+
+const ADD = command({
+  name: 'add',
+  about: 'make an operator; only the token goes to stdout, and only this once',
+  operand: { name: 'NAME', about: 'letters, digits and . _ @ + -' },
+  options: {
+    role: required(
+      choice(ROLES, 'ROLE', 'viewer looks, support changes keys, holders and orders, admin also the rest'),
+    ),
+    ...EXPIRY,
+    ...AUTHOR,
+  },
+  examples: ['operators add ann --role admin', 'operators add ci --role viewer --expires 30d'],
+  run: async (given, io, name) => {
+    if (!isOperatorName(name))
+      throw new UsageError(
+        'NAME has up to 100 letters, digits and . _ @ + -, and begins and ends with a letter or digit',
+      );
+    const operator = { name, role: given.role, expiresAt: expiryOf(given) };
+    return withOperators(given, io, 'create', async (store, by, config) => {
+      const issued = await addOperator(await partsOf(store, config), operator, by);
+      if (issued === undefined) throw new Error('there is an operator with this name already');
+      return writeToken(io, issued, name);
+    });
+  },
+});
+
+const ROTATE = command({
+  name: 'rotate',
+  about: 'give an operator a new token; the old one and the sessions end at once',
+  operand: { name: 'NAME', about: 'of the operator' },
+  options: { ...EXPIRY, ...AUTHOR },
+  examples: ['operators rotate ann'],
+  run: (given, io, name) =>
+    withOperators(given, io, 'must exist', async (store, by, config) => {
+      const operator = await findOperator(store, name);
+      const issued = await rotateOperator(await partsOf(store, config), operator, expiryOf(given), by);
+      if (issued === undefined) throw new Error('the operator was removed just now');
+      return writeToken(io, issued, operator.name);
+    }),
+});
+
+const REMOVE = command({
+  name: 'remove',
+  about: 'remove an operator; the token and the sessions end at once',
+  operand: { name: 'NAME', about: 'of the operator' },
+  options: AUTHOR,
+  examples: ['operators remove ann --reason left'],
+  run: (given, io, name) =>
+    withOperators(given, io, 'must exist', async (store, by) => {
+      const operator = await findOperator(store, name);
+      const event = operatorEvent('operators.remove', operator.name, by, {
+        before: operatorFields(operator),
+      });
+      await store.operators.removeOperator(operator.id, event);
+      await write(io.stdout, `Removed the operator ${operator.name}.\n`);
+      return 0;
+    }),
+});
+
+const LIST = command({
+  name: 'list',
+  about: 'list the operators',
+  options: { json: JSON_OUTPUT, config: CONFIG },
+  examples: ['operators list'],
+  run: ({ json, config }, io) =>
+    withOperators({ config }, io, 'must exist', async (store) => {
+      const operators = (await store.operators.listOperators(MAX_LISTED)).map(operatorFields);
+      const lines = operators.map(({ name, role, prefix, expires_at, last_used }) =>
+        columns(WIDTHS, [name, role, prefix, expires_at ?? 'never', last_used ?? '-']),
+      );
+      const head = columns(WIDTHS, ['NAME', 'ROLE', 'PREFIX', 'EXPIRES', 'LAST USED']);
+      await write(io.stdout, `${json ? JSON.stringify(operators, null, 2) : [head, ...lines].join('\n')}\n`);
+      return 0;
+    }),
+});
+
+export const OPERATORS = group('operators', 'who may use the console of the admin listener', [
+  ADD,
+  LIST,
+  ROTATE,
+  REMOVE,
+]);
+
+function withOperators(
+  {
+    config: file,
+    actor,
+    reason,
+  }: { readonly config: string; readonly actor?: string | undefined; readonly reason?: string | undefined },
+  io: CommandIo,
+  missing: 'create' | 'must exist',
+  work: (store: Store, by: Authorship, config: Config) => Promise<number>,
+): Promise<number> {
+  const words = Object.entries({ config: file, actor, reason }).flatMap(
+    ([name, value]): [string, string][] => (value === undefined ? [] : [[name, value]]),
+  );
+  const given = new Arguments<'config' | 'actor' | 'reason'>(new Map(words), []);
+  const by = authorOf(given, io);
+  return withStore(given, io, missing, (store, config) => work(store, by, config));
+}
+
+async function partsOf(store: Store, { static: fixed }: Config) {
+  const secret = await openSecret(fixed.secret, fixed.store, store);
+  return { store, secret, hasher: new Hasher(createMetrics()) };
+}
+
+/** RFC 3339, UTC; null for a token that does not expire. */
+function expiryOf({
+  expires,
+  noExpiry,
+}: {
+  readonly expires: string | undefined;
+  readonly noExpiry: boolean;
+}): string | null {
+  return noExpiry ? null : (expires ?? readExpiry('90d', Date.now()));
+}
+
+/** @throws Error that names the nearest operator */
+async function findOperator(store: Store, name: string): Promise<OperatorRecord> {
+  const found = await store.operators.findOperator({ name });
+  if (found !== undefined) return found;
+  const names = (await store.operators.listOperators(MAX_LISTED)).map((each) => each.name);
+  throw new Error(`there is no operator with this name${didYouMean(name, names)}`);
+}
+
+async function writeToken(
+  io: CommandIo,
+  { token, prefix }: { readonly token: string; readonly prefix: string },
+  name: string,
+): Promise<number> {
+  await write(io.stdout, `${token}\n`);
+  await write(io.stderr, `Issued the token ${prefix} for ${name}. It is shown only this once.\n`);
+  return 0;
+}

@@ -1,0 +1,175 @@
+// The console of the admin listener: operators, their sessions, the pages under /console, and the API under /api/v1. Everything but
+// the sign-in needs an operator.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GatewayError, isServerFault, wrapError } from '../errors.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import { readText, send, sendProblem } from './console-answer.ts';
+import { type ConsoleDesk, type DeskOptions, openDesk } from './console-desk.ts';
+import {
+  ConsoleIdentity,
+  CSRF_FIELD,
+  hasRole,
+  type Operator,
+  requireSameSite,
+  sessionCookie,
+} from './console-identity.ts';
+import { type ConsolePage, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
+import { CONSOLE_PAGES } from './console-pages.ts';
+import { OperatorSessions } from './operator-sessions.ts';
+import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
+
+/** Some answers wait for the replicas of a fleet; the listener's own timeout is shorter. In milliseconds. */
+const ANSWER_MS = 30_000;
+/** Events of operators are kept for this long, in milliseconds. */
+const EVENTS_MS = 400 * 86_400_000;
+const EVENTS_FORGOTTEN = 1000;
+
+interface Opened {
+  readonly desk: ConsoleDesk;
+  readonly tokens: OperatorTokens;
+  readonly sessions: OperatorSessions;
+  readonly identity: ConsoleIdentity;
+}
+
+export class AdminConsole {
+  readonly #options: DeskOptions;
+  readonly #logger: Logger;
+  #opened: Promise<Opened> | undefined;
+  /** Whether somebody can sign in; it stays so in this process. */
+  #hasOperators = false;
+
+  constructor(options: DeskOptions & { readonly logger: Logger }) {
+    this.#options = options;
+    this.#logger = options.logger;
+  }
+
+  /** Whether a path belongs to the console or to its API. */
+  owns(path: string): boolean {
+    return /^\/(?:console|api\/v1)(?:\/|$)/.test(path);
+  }
+
+  /** Answers a request whose path the console owns. Never rejects. */
+  async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    request.socket.setTimeout(ANSWER_MS);
+    const isApi = request.url?.startsWith('/api/') === true;
+    try {
+      const url = new URL(request.url ?? '/', 'http://console.invalid');
+      const opened = await this.#open();
+      await this.#requireOperators(opened);
+      if (isApi) throw new GatewayError('unknown_url');
+      await this.#page(opened, request, response, url);
+    } catch (cause) {
+      const error = wrapError(cause, 'internal_error');
+      if (isServerFault(error.status))
+        this.#logger.error({ err: cause, path: request.url?.split('?')[0] }, 'the console failed to answer');
+      if (isApi) sendProblem(response, error);
+      else if (error.code === 'operator_required') sendSignIn(response);
+      else if (error.code === 'invalid_operator') sendSignIn(response, error);
+      else sendErrorPage(response, error);
+    }
+  }
+
+  #open(): Promise<Opened> {
+    this.#opened ??= this.#openNow().catch((error: unknown) => {
+      this.#opened = undefined;
+      throw wrapError(error, 'store_unavailable');
+    });
+    return this.#opened;
+  }
+
+  async #openNow(): Promise<Opened> {
+    const desk = await openDesk(this.#options);
+    const tokens = new OperatorTokens(desk, desk.now);
+    const sessions = new OperatorSessions(desk.store.operators, desk.now);
+    const { admin } = desk.config().static;
+    const identity = new ConsoleIdentity({ admin, secret: desk.secret, tokens, sessions });
+    return { desk, tokens, sessions, identity };
+  }
+
+  async #requireOperators({ desk }: Opened): Promise<void> {
+    if (this.#hasOperators || desk.config().static.admin.sso !== undefined) return;
+    if ((await desk.store.operators.listOperators(1)).length === 0) throw new GatewayError('no_operators');
+    this.#hasOperators = true;
+  }
+
+  async #page(opened: Opened, request: IncomingMessage, response: ServerResponse, url: URL): Promise<void> {
+    const { pathname } = url;
+    if (pathname === '/console/sign-in' || pathname === '/console/sign-out') {
+      if (request.method !== 'POST') return redirect(response, '/console');
+      requireSameSite(request);
+      const form = await readForm(request);
+      if (pathname === '/console/sign-in') return await this.#signIn(opened, request, response, form);
+      return await signOut(opened, request, response, form);
+    }
+    if (request.method !== 'GET' && request.method !== 'HEAD') throw new GatewayError('method_not_allowed');
+    const operator = await opened.identity.operatorOf(request);
+    const page = findPage(pathname);
+    if (page === undefined) throw new GatewayError('unknown_url');
+    requireRole(operator, page.role);
+    const address = opened.identity.addressOf(request);
+    const { desk } = opened;
+    const body = await page.render({ operator, address, request, url, desk });
+    const { name: title, scripts = [], path: here } = page;
+    const headers = { 'set-cookie': operator.setCookie };
+    sendPage(response, 200, { title, body, operator, pages: CONSOLE_PAGES, here, scripts, headers });
+  }
+
+  async #signIn(
+    { desk, tokens, sessions, identity }: Opened,
+    request: IncomingMessage,
+    response: ServerResponse,
+    form: URLSearchParams,
+  ): Promise<void> {
+    const address = identity.addressOf(request);
+    const { operators } = desk.store;
+    let operator: Awaited<ReturnType<OperatorTokens['verify']>>;
+    try {
+      operator = await tokens.verify((form.get('token') ?? '').trim(), address);
+    } catch (error) {
+      if (error instanceof GatewayError && !isServerFault(error.status)) return sendSignIn(response, error);
+      throw error;
+    }
+    const now = desk.now();
+    const by = { actor: `operator:${operator.name}`, reason: null, at: new Date(now).toISOString() };
+    const event = operatorEvent('session.begin', operator.name, by, {});
+    await operators.addEvent({ ...event, address });
+    await operators.forgetEvents(new Date(now - EVENTS_MS).toISOString(), EVENTS_FORGOTTEN);
+    const secret = await sessions.begin(operator, address);
+    redirect(response, '/console', sessionCookie(request, secret));
+  }
+}
+
+async function signOut(
+  { sessions, identity }: Opened,
+  request: IncomingMessage,
+  response: ServerResponse,
+  form: URLSearchParams,
+): Promise<void> {
+  const operator = await identity.operatorOf(request);
+  identity.requireOwnPage(request, operator, form.get(CSRF_FIELD) ?? '');
+  if (operator.session !== undefined) await sessions.end(operator.session);
+  redirect(response, '/console', sessionCookie(request, ''));
+}
+
+/** @throws GatewayError `role_too_low` */
+export function requireRole({ role }: Operator, needed: Operator['role']): void {
+  if (hasRole(role, needed)) return;
+  throw new GatewayError('role_too_low', `This needs the role ${needed}, and yours is ${role}.`);
+}
+
+function findPage(path: string): ConsolePage | undefined {
+  const bare = path.length > 1 ? path.replace(/\/$/, '') : path;
+  const parent = bare.slice(0, bare.lastIndexOf('/'));
+  return CONSOLE_PAGES.find((page) => page.path === bare || page.path === `${parent}/:id`);
+}
+
+async function readForm(request: IncomingMessage): Promise<URLSearchParams> {
+  const type = request.headers['content-type']?.split(';')[0]?.trim().toLowerCase();
+  if (type !== 'application/x-www-form-urlencoded')
+    throw new GatewayError('unsupported_content_type', 'Send a form.');
+  return new URLSearchParams(await readText(request));
+}
+
+function redirect(response: ServerResponse, location: string, cookie?: string): void {
+  send(response, 303, '', { location, 'set-cookie': cookie });
+}

@@ -1,0 +1,141 @@
+// The frame of the pages of the console: sign-in, errors, and the pages in the table of admin-console.ts.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Html, html, NOTHING } from '../billing/pages/page-frame.ts';
+import type { Script } from '../billing/pages/page-scripts.ts';
+import { themeOf } from '../billing/pages/theme.ts';
+import type { GatewayError } from '../errors.ts';
+import type { Role } from '../store/operator-record.ts';
+import { send, waitHeaders } from './console-answer.ts';
+import type { ConsoleDesk } from './console-desk.ts';
+import { CSRF_FIELD, type Operator } from './console-identity.ts';
+
+/** A request for a page, by an operator with the role of the page. */
+export interface ConsoleRequest {
+  readonly operator: Operator;
+  readonly address: string;
+  readonly request: IncomingMessage;
+  /** Path and query. */
+  readonly url: URL;
+  readonly desk: ConsoleDesk;
+}
+
+/** A page of the console, answered to GET. Changes go to the API, from the page's script with the CSRF token. */
+export interface ConsolePage {
+  /** Such as `/console/keys`; a last segment `:id` takes anything. */
+  readonly path: string;
+  /** The title, and the name in the navigation. */
+  readonly name: string;
+  /** Whether it is in the navigation. */
+  readonly isListed: boolean;
+  readonly role: Role;
+  readonly scripts?: readonly Script[];
+  readonly render: (request: ConsoleRequest) => Html | Promise<Html>;
+}
+
+interface FrameOptions {
+  readonly title: string;
+  readonly body: Html;
+  readonly operator?: Operator;
+  readonly pages?: readonly ConsolePage[];
+  /** Path of the page, for the navigation. */
+  readonly here?: string;
+  readonly scripts?: readonly Script[];
+  readonly headers?: Readonly<Record<string, string | undefined>>;
+}
+
+/** Answers with a page. */
+export function sendPage(response: ServerResponse, status: number, options: FrameOptions): void {
+  const { title, body, operator, pages = [], here, scripts = [], headers = {} } = options;
+  const theme = themeOf(undefined);
+  const links = pages
+    .filter(({ isListed }) => isListed)
+    .map(({ path, name }) =>
+      path === here
+        ? html`<a href="${path}" aria-current="page">${name}</a> `
+        : html`<a href="${path}">${name}</a> `,
+    );
+  const nav =
+    operator === undefined ? NOTHING : html`<nav aria-label="Console">${links}</nav>${signOut(operator)}`;
+  const csrf = operator?.csrf == null ? NOTHING : html`<meta name="csrf-token" content="${operator.csrf}">\n`;
+  const page = html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+${csrf}<title>${title} · Tollgate console</title>
+<link rel="icon" href="data:,">
+<style>${new Html(theme.style)}</style>
+</head>
+<body>
+<header class="top"><a class="brand" href="/console">Tollgate console</a>${nav}</header>
+<main>
+${body}
+</main>
+${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
+</body>
+</html>
+`;
+  send(response, status, page.text, { ...pageHeaders(theme.hash, scripts), ...headers });
+}
+
+function signOut({ name, role, csrf, via }: Operator): Html {
+  const who = html`<span class="soft">${name} (${role})</span>`;
+  if (via !== 'session' || csrf === null) return who;
+  return html`<form method="post" action="/console/sign-out">${who}
+<input type="hidden" name="${CSRF_FIELD}" value="${csrf}"><button class="quiet small">Sign out</button></form>`;
+}
+
+/** The form that takes a token. @param error of the last attempt */
+export function sendSignIn(response: ServerResponse, error?: GatewayError): void {
+  const alert = error === undefined ? NOTHING : html`<p class="alert" role="alert">${error.message}</p>`;
+  const body = html`<section class="card" aria-labelledby="sign-in"><h1 id="sign-in">Sign in</h1>
+${alert}<form method="post" action="/console/sign-in">
+<p><label for="token">Token of an operator</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required></p>
+<p><button>Sign in</button></p>
+</form>
+<p class="soft">An administrator makes a token with <code>tollgate operators add NAME --role ROLE</code>.</p></section>`;
+  sendPage(response, error?.status ?? 200, {
+    ...{ title: 'Sign in', body },
+    ...(error !== undefined && { headers: pageRetry(error) }),
+  });
+}
+
+/** An error as a page. Without operators it says how to make the first one. */
+export function sendErrorPage(response: ServerResponse, error: GatewayError): void {
+  const body = html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${error.rule.message}</h1>
+<p>${error.message === error.rule.message ? '' : error.message}</p>${FIRST_STEPS(error)}</section>`;
+  sendPage(response, error.status, { title: 'Error', body, headers: pageRetry(error) });
+}
+
+const FIRST_STEPS = ({ code }: GatewayError): Html =>
+  code === 'no_operators'
+    ? html`<p>Run this where the gateway's configuration is. It prints the token, once:</p>
+<pre>tollgate operators add ${'NAME'} --role admin</pre>
+<p>Then <a href="/console">open the console</a> and sign in with it.</p>`
+    : html`<p><a href="/console">To the console</a></p>`;
+
+/** Without `www-authenticate`, for which browsers open a dialog of their own. */
+function pageRetry(error: GatewayError) {
+  const { 'retry-after': after } = waitHeaders(error);
+  return typeof after === 'string' ? { 'retry-after': after } : {};
+}
+
+function pageHeaders(styleHash: string, scripts: readonly Script[]) {
+  const policy = [
+    "default-src 'none'",
+    `style-src '${styleHash}'`,
+    ...(scripts.length === 0 ? [] : [`script-src ${scripts.map(({ hash }) => `'${hash}'`).join(' ')}`]),
+    ...(scripts.length === 0 ? [] : ["connect-src 'self'"]),
+    'img-src data:',
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ];
+  return {
+    'content-type': 'text/html; charset=utf-8',
+    'content-security-policy': policy.join('; '),
+  };
+}

@@ -1,0 +1,106 @@
+// A gateway with operators, and requests to its admin listener as browsers, programs and proxies send them.
+import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import type { Role } from '../../src/store/operator-record.ts';
+import { commandsWith } from '../cli/commands.ts';
+import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
+
+export interface ConsoleCall {
+  readonly token?: string;
+  readonly cookie?: string;
+  readonly headers?: Readonly<Record<string, string | readonly string[]>>;
+  /** Text is sent as a form, anything else as JSON. */
+  readonly body?: unknown;
+  /** Address that the request comes from. */
+  readonly from?: string;
+}
+
+export interface ConsoleAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+  /** Undefined where the answer is no JSON. */
+  readonly json: unknown;
+}
+
+/** A program: it sends exactly these headers. */
+export function callAdmin(
+  url: string,
+  method: string,
+  path: string,
+  call: ConsoleCall = {},
+): Promise<ConsoleAnswer> {
+  const { token, cookie, headers = {}, body, from } = call;
+  const isForm = typeof body === 'string';
+  const bytes = body === undefined ? undefined : isForm ? body : JSON.stringify(body);
+  const all = {
+    ...(token !== undefined && { authorization: `Bearer ${token}` }),
+    ...(cookie !== undefined && { cookie }),
+    ...(bytes !== undefined && {
+      'content-type': isForm ? 'application/x-www-form-urlencoded' : 'application/json',
+      'content-length': String(Buffer.byteLength(bytes)),
+    }),
+    ...Object.fromEntries(
+      Object.entries(headers).map(([name, value]) => [name, typeof value === 'string' ? value : [...value]]),
+    ),
+  };
+  return new Promise((resolve, reject) => {
+    const sent = httpRequest(
+      new URL(path, url),
+      { method, headers: all, agent: false, ...(from !== undefined && { localAddress: from }) },
+      async (response) => {
+        let text = '';
+        for await (const piece of response) text += piece;
+        const isJson = /json/.test(response.headers['content-type'] ?? '');
+        const { statusCode: status = 0 } = response;
+        resolve({ status, headers: response.headers, text, json: isJson ? JSON.parse(text) : undefined });
+      },
+    );
+    sent.on('error', reject);
+    sent.end(bytes);
+  });
+}
+
+/** The cookie that an answer sets, as a browser sends it back; undefined where it sets none. */
+export function cookieFrom({ headers }: ConsoleAnswer): string | undefined {
+  return headers['set-cookie']?.[0]?.split(';')[0];
+}
+
+/** What identifies the page to the server: the hidden field of its forms. */
+export function csrfIn(page: string): string {
+  return /<meta name="csrf-token" content="([\w-]+)">/.exec(page)?.[1] ?? '';
+}
+
+export class ConsoleSetting implements AsyncDisposable {
+  readonly gateway: Gateway;
+  readonly commands: ReturnType<typeof commandsWith>;
+
+  constructor(gateway: Gateway) {
+    this.gateway = gateway;
+    this.commands = commandsWith(() => gateway.configFile, { TEST_DIR: gateway.directory.path });
+  }
+
+  call(method: string, path: string, call?: ConsoleCall): Promise<ConsoleAnswer> {
+    return callAdmin(this.gateway.adminUrl, method, path, call);
+  }
+
+  /** @returns the token of a new operator */
+  async operator(name: string, role: Role, ...options: string[]): Promise<string> {
+    return (await this.commands.tollgate('operators', 'add', name, '--role', role, ...options)).out.trim();
+  }
+
+  /** Signs in as a browser does. @returns the cookie and the CSRF token of the pages */
+  async signIn(token: string): Promise<{ cookie: string; csrf: string }> {
+    const answer = await this.call('POST', '/console/sign-in', { body: `token=${token}` });
+    const cookie = cookieFrom(answer) ?? '';
+    const page = await this.call('GET', '/console', { cookie });
+    return { cookie, csrf: csrfIn(page.text) };
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.gateway[Symbol.asyncDispose]();
+  }
+}
+
+export async function startConsole(options: GatewayOptions = {}): Promise<ConsoleSetting> {
+  return new ConsoleSetting(await startGateway(options));
+}
