@@ -1,5 +1,7 @@
-// Routes method and path to a handler by exact match, and answers requests without a route. Paths are compared undecoded.
+// Routes method and path to a handler by exact match, and answers requests without a route. Paths are compared undecoded. Only
+// targets without a route are tried as those of other clients.
 import { GatewayError } from '../errors.ts';
+import { azureTarget } from './azure-target.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { answerError } from './exchange/response-writer.ts';
 import { isHandshake } from './exchange/upgrade.ts';
@@ -40,13 +42,19 @@ export class Router {
 
   /** Passes the exchange to its handler, or rejects it. */
   handle(exchange: Exchange): void {
-    const path = this.pathOf(exchange.target);
+    const path = this.#ownPathOf(exchange.target);
     const handler = this.#routes.get(path)?.get(exchange.method);
-    if (handler === undefined) this.reject(exchange);
-    else {
+    if (handler !== undefined) {
       exchange.route = path;
       void this.#run(handler, exchange);
+      return;
     }
+    const azure = this.#routes.has(path) ? undefined : azureTarget(exchange.target);
+    if (azure !== undefined && this.#routes.has(this.#ownPathOf(azure.target))) {
+      exchange.target = azure.target;
+      exchange.deployment = azure.deployment;
+      this.handle(exchange);
+    } else this.reject(exchange);
   }
 
   async #run(handler: Handler, exchange: Exchange): Promise<void> {
@@ -65,11 +73,15 @@ export class Router {
     );
   }
 
-  /**
-   * The path to route on: without the query, not decoded. An encoded letter makes it another path, so that no two spellings reach
-   * one handler.
-   */
+  /** The path to route on, of a target of this API or of Azure's. */
   pathOf(url: string): string {
+    const path = this.#ownPathOf(url);
+    const azure = this.#routes.has(path) ? undefined : azureTarget(url);
+    return azure === undefined ? path : this.#ownPathOf(azure.target);
+  }
+
+  /** Without the query, not decoded. An encoded letter makes it another path, so that no two spellings reach one handler. */
+  #ownPathOf(url: string): string {
     const query = url.indexOf('?');
     const path = query === -1 ? url : url.slice(0, query);
     if (this.#routes.has(path)) return path;

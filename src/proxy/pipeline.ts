@@ -83,7 +83,8 @@ export class Pipeline {
 
   /** `POST` to the path of an endpoint. */
   answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
-    return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, endpoint, held));
+    const asked = exchange.deployment === undefined ? endpoint : withModelInPath(endpoint);
+    return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, asked, held));
   }
 
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
@@ -111,18 +112,21 @@ export class Pipeline {
           limit: config.max_body,
           room: this.#options.room,
           watched: routes.watched,
-          isChanged: (model) => routes.find(model)?.targets.some(({ edits }) => edits !== undefined) === true,
+          isChanged: (model) =>
+            routes.find(exchange.deployment ?? model)?.targets.some(({ edits }) => edits !== undefined) ===
+            true,
         });
       } else requireJson(exchange, endpoint);
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
       const read = form?.scan ?? large.scan(body);
       const facts = form?.facts ?? endpoint.readFacts(body, read);
       // Users paste API keys into `model`: mask them.
-      exchange.model = maskKeys(read.model).slice(0, MAX_NAME);
+      const model = exchange.deployment ?? read.model;
+      exchange.model = maskKeys(model).slice(0, MAX_NAME);
       exchange.isStream = facts.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
-      const resolved = routes.resolve(read.model, principal, endpoint.name);
+      const resolved = routes.resolve(model, principal, endpoint.name);
       exchange.entry = resolved.entry;
       const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
       if (form === undefined) checkMembers(resolved, body, scan);
@@ -208,6 +212,19 @@ export class Pipeline {
     const result = await new Attempts({ request, route, body, scan, form, resilience, affinity }).run();
     if (result.kind === 'failed') answerFailure(exchange, result.failure);
   }
+}
+
+/**
+ * The endpoint for requests whose path names the model. One in the body is replaced. Without one, the default is a name that no target
+ * has, so that each target's name is added.
+ */
+function withModelInPath({ wanted, form, ...endpoint }: Endpoint): Endpoint {
+  const defaultModel = '';
+  return {
+    ...endpoint,
+    wanted: { ...wanted, defaultModel },
+    ...(form === undefined ? {} : { form: { ...form, defaultModel } }),
+  };
 }
 
 /** Whether the maker of encrypted contents matters, and is known to the gateway. */

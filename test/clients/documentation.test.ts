@@ -91,7 +91,7 @@ describe('the table of clients', () => {
       Array.from(cell.matchAll(/`([^`]+)` (\d[\d.]*)/g), ([, name = '', version]) => ({ name, version })),
     );
     const installed = versions.filter(({ name }) => name in devDependencies);
-    expect(installed).toHaveLength(4);
+    expect(installed).toHaveLength(5);
     for (const { name, version } of installed) expect(version, name).toBe(devDependencies[name]);
   });
 });

@@ -39,8 +39,8 @@ export class Exchange {
   readonly id: string;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** The request target as sent; the router sees a rewritten one. */
-  readonly target: string;
+  /** The request target as sent; of Azure's clients, the one of this API that it means. */
+  target: string;
   readonly address: string;
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
@@ -48,6 +48,8 @@ export class Exchange {
   readonly access: AccessRecord;
   /** Path of the matched route; undefined if there is none. */
   route: string | undefined;
+  /** The model that the path names, for Azure's clients; it takes precedence over one in the body. */
+  deployment: string | undefined;
   /** Prefix of the key that authenticated the request or that it issued. */
   keyPrefix: string | undefined;
   /** Public name of the requested model, with anything that could be a key masked. */

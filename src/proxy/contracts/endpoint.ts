@@ -76,7 +76,7 @@ export interface ByteEvents {
 
 /** How an endpoint reads a form, whose fields arrive in any order, possibly after forwarding has started. */
 export interface FormRules {
-  /** The model of a form without one; undefined where it is required. */
+  /** The model of a form without one; undefined where it is required, empty where the path names it. */
   readonly defaultModel?: string;
   /** Fields besides `model` that gateway and upstream must interpret alike, in lower case. */
   readonly fields: readonly string[];

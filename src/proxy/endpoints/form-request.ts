@@ -317,7 +317,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     const isText = this.#isUtf8 ? isUtf8(bytes) : isAscii(bytes);
     if (!isText || CONTROL.test(text)) throw invalid('invalid_value', name, 'must be text on one line');
     if (name === MODEL) {
-      if (text === '') throw invalid('invalid_value', name, 'must not be empty');
+      if (text === '' && this.#rules.defaultModel !== '')
+        throw invalid('invalid_value', name, 'must not be empty');
       this.modelPart = position;
     }
     if (name === STREAM && text !== 'true' && text !== 'false')

@@ -40,7 +40,7 @@ export interface RequestScan {
 
 /** What an endpoint reads of a request. */
 export interface Wanted {
-  /** The model of a request without one; undefined where it is required. */
+  /** The model of a request without one; undefined where it is required, empty where the path names it. */
   readonly defaultModel: string | undefined;
   /** Top-level members in addition to the common ones. */
   readonly members: readonly string[];
@@ -248,8 +248,10 @@ export class RequestReader implements WalkListener, LongTextListener {
       case MODEL:
         if (first === QUOTE && end - start > MAX_MODEL) this.#fail('invalid_value', 'model', 'is too long');
         else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
-        else if (first === QUOTE) this.#fail('invalid_value', 'model', 'must not be empty');
-        else if (first !== LETTER_N) this.#fail('invalid_type', 'model', 'must be a string');
+        else if (first === QUOTE && this.#wanted.defaultModel !== '')
+          this.#fail('invalid_value', 'model', 'must not be empty');
+        else if (first !== QUOTE && first !== LETTER_N)
+          this.#fail('invalid_type', 'model', 'must be a string');
         else this.#nullModel = span;
         break;
       case STREAM:
