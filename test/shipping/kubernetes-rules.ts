@@ -83,6 +83,8 @@ export function misfits(
       selects(at(monitor, 'spec', 'selector', 'matchLabels'), at(service, 'metadata', 'labels')),
     );
   expect(monitored.length === 1, 'ServiceMonitor does not select exactly one Service');
+  const jobs = monitored.map((each) => at(each, 'metadata', 'labels', textAt(monitor, 'spec', 'jobLabel')));
+  expect(jobs[0] === 'tollgate', 'ServiceMonitor: the job is not that of the alerts');
   for (const endpoint of items(monitor, 'spec', 'endpoints')) {
     const known = monitored.flatMap((service) =>
       items(service, 'spec', 'ports').map((each) => at(each, 'name')),

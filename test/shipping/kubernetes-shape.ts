@@ -178,6 +178,7 @@ export const kinds: Readonly<Record<string, Shape>> = {
   'monitoring.coreos.com/v1 ServiceMonitor': kind('monitoring.coreos.com/v1', 'ServiceMonitor', {
     spec: object({
       selector,
+      jobLabel: text,
       endpoints: list(
         object(
           { port: portName },

@@ -126,6 +126,12 @@ describe('together', () => {
       ['spec', 'selector', 'matchLabels'],
       { 'app.kubernetes.io/name': 'tollgate' },
     ],
+    [
+      'ServiceMonitor: the job is not that of the alerts',
+      'ServiceMonitor',
+      ['spec', 'jobLabel'],
+      'app.kubernetes.io/component',
+    ],
     ['ServiceMonitor: no page /metric', 'ServiceMonitor', ['spec', 'endpoints', 0, 'path'], '/metric'],
     ['http is not listen.port', 'Deployment', [...CONTAINER, 'ports', 0, 'containerPort'], 8081],
     [

@@ -3,9 +3,7 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { ERRORS } from '../../src/errors.ts';
-import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
-import type { MetricRow } from '../../src/telemetry/metrics/metric-catalogue.ts';
+import { faultsOf, labelsOf, METRIC_ROWS } from '../helpers/metric-facts.ts';
 import { type Named, readPromql } from '../helpers/promql.ts';
 
 const text = (file: string): string =>
@@ -40,65 +38,15 @@ const rule = z.strictObject({
     .regex(/^\d+[smh]$/)
     .optional(),
   labels: z.strictObject({ severity: z.enum(['page', 'ticket']) }),
-  annotations: z.strictObject({ summary: z.string(), description: z.string() }),
+  annotations: z.strictObject({ summary: z.string(), description: z.string(), runbook: z.string() }),
 });
 const alerts = z
   .strictObject({ groups: z.array(z.strictObject({ name: z.string(), rules: z.array(rule) })) })
   .parse(parse(text('prometheus/alerts.yaml')))
   .groups.flatMap((group) => group.rules);
 
-const { catalogue, registry } = createMetrics();
-const rows = new Map(catalogue.rows.map((row) => [row.name, row]));
 /** Of ours, what the dashboard leaves out on purpose, each with the reason beside it. None so far. */
 const LEFT_OUT: readonly string[] = [];
-/** What Prometheus itself adds. */
-const ADDED = ['instance', 'job'];
-
-/** The labels that a series of this name may have; undefined when there is no such series. */
-function labelsOf(name: string): readonly string[] | undefined {
-  if (name === 'up') return ADDED;
-  const [, base, part] = /^(.*?)(_bucket|_sum|_count)?$/.exec(name) ?? [];
-  const histogram = part === undefined ? undefined : rows.get(base ?? '');
-  if (histogram?.type === 'histogram') {
-    return [...Object.keys(histogram.labels), ...ADDED, ...(part === '_bucket' ? ['le'] : [])];
-  }
-  const row = rows.get(name);
-  // A histogram itself has no series of its name.
-  if (row !== undefined) return row.type === 'histogram' ? undefined : [...Object.keys(row.labels), ...ADDED];
-  return registry.getSingleMetric(name) === undefined ? undefined : ADDED;
-}
-
-const CODES = Object.keys(ERRORS);
-
-/** The values that a label may have where the catalogue lists all of them; undefined where it cannot. */
-function valuesOf(row: MetricRow, label: string): readonly string[] | undefined {
-  const words = row.labels[label] ?? '';
-  const listed = Array.from(words.matchAll(/`([a-z0-9_]+)`/g), ([, value]) => value ?? '');
-  if (/code/.test(words)) return [...listed, ...CODES, ''];
-  return /^(`[a-z0-9_]+`(, )?)+( \(.*\))?$/.test(words) ? listed : undefined;
-}
-
-/** What an expression says that is not so. */
-function faultsOf(expression: string): { readonly faults: string[]; readonly named: Named } {
-  const named = readPromql(expression);
-  const faults: string[] = [];
-  const present = new Set<string>();
-  for (const { metric, matchers } of named.selectors) {
-    const labels = labelsOf(metric);
-    if (labels === undefined) faults.push(`there is no ${metric}`);
-    for (const label of labels ?? []) present.add(label);
-    const row = rows.get(metric.replace(/_(bucket|sum|count)$/, '')) ?? rows.get(metric);
-    for (const { label, value } of matchers) {
-      if (labels !== undefined && !labels.includes(label)) faults.push(`${metric} has no label ${label}`);
-      const known = row && valuesOf(row, label);
-      const given = value.includes('$') ? [] : value.split('|');
-      for (const each of given)
-        if (known !== undefined && !known.includes(each)) faults.push(`${metric}: ${label} is never ${each}`);
-    }
-  }
-  for (const label of named.labels) if (!present.has(label)) faults.push(`nothing has the label ${label}`);
-  return { faults, named };
-}
 
 /** Labels that a text quotes and the result of its expression does not have. */
 function missing(quoted: Iterable<RegExpMatchArray>, { selectors, left }: Named): string[] {
@@ -159,7 +107,7 @@ describe('the dashboard', () => {
     );
     const isUsed = (name: string) =>
       ['', '_bucket', '_sum', '_count'].some((suffix) => used.has(`${name}${suffix}`));
-    expect([...rows.keys()].filter((name) => !isUsed(name))).toEqual(LEFT_OUT);
+    expect([...METRIC_ROWS.keys()].filter((name) => !isUsed(name))).toEqual(LEFT_OUT);
   });
 
   test('has variables with valid queries, and uses no others', () => {

@@ -166,7 +166,7 @@ export class Routing {
     return {
       onHealth: (isHealthy, reason) => onState?.(upstream, isHealthy ? 'healthy' : 'unhealthy', reason),
       onStale(ageMs, cause) {
-        metrics.config.stale.inc({ upstream });
+        metrics.staleAddresses.inc({ upstream });
         const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
         logger.warn(about, 'failed to resolve the host name of an upstream; using its last addresses');
       },

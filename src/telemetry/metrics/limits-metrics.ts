@@ -96,7 +96,7 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
   });
   const forgotten = catalogue.counter('tollgate_usage_forgotten_total', {
     meaning: 'Rows of usage that were deleted because of their age.',
-    labels: { of: '`hours`, `days`: `usage.keep_hours`, `usage.keep_days`' },
+    labels: { of: '`hours` (`usage.keep_hours`), `days` (`usage.keep_days`)' },
     action: 'Normal, once a day.',
   });
   return {

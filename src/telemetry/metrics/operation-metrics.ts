@@ -1,6 +1,6 @@
 // Metrics of operation: configuration, overload control, workers, the process and trace export.
 import { collectDefaultMetrics } from 'prom-client';
-import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 
 type ReloadResult = 'applied' | 'unchanged' | 'rejected';
 
@@ -40,14 +40,7 @@ export function configMetrics(catalogue: MetricCatalogue) {
     action: '`rejected`: the log names the file and the cause.',
   });
   for (const result of ['changed', 'rejected'] as const) fileReads.inc({ result }, 0);
-  const stale = catalogue.counter('tollgate_upstream_stale_addresses_total', {
-    meaning:
-      'Minutes in which an upstream was connected by addresses of an earlier DNS lookup, because new lookups failed.',
-    labels: { upstream: VALUES.upstream },
-    action: 'Any: check the DNS resolver of this machine.',
-  });
   return {
-    stale,
     onReload: (result: ReloadResult) => reloads.inc({ result }),
     onFileRead: (result: 'changed' | 'rejected') => fileReads.inc({ result }),
     onState: (isGood: boolean, hash: string, pendingFields: number) => {

@@ -77,6 +77,12 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     action:
       '`context_length_exceeded` for much of the traffic: each such request pays a round trip; put the model with the larger context first. `insufficient_quota`: top up the account.',
   });
+  const staleAddresses = catalogue.counter('tollgate_upstream_stale_addresses_total', {
+    meaning:
+      'Minutes in which an upstream was connected by addresses of an earlier DNS lookup, because new lookups failed.',
+    labels: { upstream: VALUES.upstream },
+    action: 'Any: check the DNS resolver of this machine.',
+  });
   const states: { read: () => readonly ShownUpstream[] } = { read: () => [] };
   catalogue.readGauge('tollgate_upstream_breaker_state', {
     across: 'max',
@@ -127,6 +133,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       for (const cause of BREAKS) streamsBroken.inc({ upstream, cause }, 0);
       for (const reason of EXTRA_REASONS) extraAttempts.inc({ upstream, reason }, 0);
       for (const reason of FALLBACK_REASONS) fallbacks.inc({ upstream, reason }, 0);
+      staleAddresses.inc({ upstream }, 0);
     },
     unserved: catalogue.counter('tollgate_upstream_unserved_total', {
       meaning: 'Requests for which no target could be tried, by error code.',
@@ -151,6 +158,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       },
     ),
     extraAttempts,
+    staleAddresses,
     fallbacks,
     affinity: catalogue.counter('tollgate_affinity_total', {
       meaning: 'First choices of a target with `balance: affinity`.',
