@@ -1,7 +1,6 @@
 // `tollgate serve`: starts the gateway, and owns its signals and exit codes.
 import { type App, type AppOptions, startApp } from './app.ts';
 import { CONFIG, command, type Definition, flag } from './cli/command.ts';
-import { ConfigError, faultReport } from './config/config-fault.ts';
 import { parseBytes } from './config/load-config.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
@@ -9,6 +8,7 @@ import { tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
+import { startFault } from './start-fault.ts';
 import { openStore } from './store/open.ts';
 import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logger.ts';
 import { VERSION } from './version.ts';
@@ -150,26 +150,4 @@ function welcome({ url, adminUrl, config, workers }: Served): string {
                        in a shell:   curl -s ${url}/checkout -H 'content-type: application/json' -d '{"tier":"Free"}'
                        as support:   npx tollgate keys issue --tier Pro
 `;
-}
-
-/** The operator's message for a failed start; it has a stack only for unexpected errors. */
-function startFault(error: unknown): string {
-  if (error instanceof ConfigError) return faultReport(error);
-  if (!(error instanceof Error)) return `tollgate: ${String(error)}`;
-  const code: unknown = Reflect.get(error, 'code');
-  const address = `${String(Reflect.get(error, 'address'))}:${String(Reflect.get(error, 'port'))}`;
-  if (code === 'EADDRINUSE') {
-    return `tollgate: ${address} is in use. Set listen.port (or the variable PORT) or admin.port to another port, 0 for a free one.`;
-  }
-  if (code === 'EADDRNOTAVAIL')
-    return `tollgate: ${address} is not an address of this machine. Set listen.host or admin.host.`;
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return `tollgate: the host name ${String(Reflect.get(error, 'hostname'))} cannot be resolved. Set listen.host or admin.host.`;
-  }
-  if (code === 'EACCES' && Reflect.get(error, 'syscall') === 'listen') {
-    return `tollgate: no permission to listen on ${address}. Set listen.port or admin.port to a port above 1023.`;
-  }
-  if (error.name === 'WorkersStartError') return error.message;
-  if (error.name === 'StoreOpenError' || error.name === 'SecretError') return `tollgate: ${error.message}`;
-  return `tollgate: ${error.stack ?? error.message}`;
 }

@@ -1,5 +1,5 @@
-// `tollgate check`: validates a configuration and summarizes it; with `--credentials` it also fetches the token of each upstream with
-// `auth` once, and compares the Stripe account with the file.
+// `tollgate check`: validates a configuration, summarizes it, and tries what a start would open; with `--credentials` it also fetches
+// the token of each upstream with `auth` once, and compares the Stripe account with the file.
 import type { Writable } from 'node:stream';
 import { checkStripeAccount } from '../billing/stripe/account-check.ts';
 import { StripeCalls } from '../billing/stripe/stripe-calls.ts';
@@ -8,12 +8,11 @@ import { describeConfig } from '../config/check/summary.ts';
 import { loadConfig } from '../config/load-config.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
-import { earlierStoreWarning } from '../store/earlier-store.ts';
+import { findStartFaults } from '../start-fault.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
-import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 import { CONFIG, command, flag } from './command.ts';
 import { write } from './terminal.ts';
 
@@ -22,20 +21,21 @@ export const CHECK = command({
   name: 'check',
   about: 'validate a configuration and summarize it',
   detail:
-    'Shows what the configuration means, and warns of what is probably a mistake. It starts nothing and sends nothing, except with --credentials.',
+    'Shows what the configuration means, and warns of what is probably a mistake. It also tries what `serve` would open (the store, its secret, ' +
+    'the addresses of the listeners), and changes none of it: it exits with 0 exactly where `serve` would start, except for a port in use.',
   options: {
-    credentials: flag('fetch the tokens of upstreams with `auth`, and compare the Stripe account'),
+    credentials: flag('also fetch the tokens of upstreams with `auth`, and compare the Stripe account'),
+    offline: flag('read only the file, and the files that it names', ['credentials']),
     config: CONFIG,
   },
-  examples: ['check', 'check --config gateway.yaml --credentials'],
-  run: async ({ config: file, credentials }, io) => {
+  examples: ['check', 'check --config gateway.yaml --credentials', 'check --offline'],
+  run: async ({ config: file, credentials, offline }, io) => {
     const config = loadConfig(file, io.env);
     await write(io.stdout, `${describeConfig(config)}\n`);
-    const { store } = config.static;
-    const warning = earlierStoreWarning(store, { spool: outboxDirectory(config.static) });
-    const path = 'path' in store ? store.path : '';
-    if (warning !== undefined) io.stderr.write(`warning: the store ${path}: ${warning}\n`);
-    return credentials ? tryCredentials(file, io.env, io) : 0;
+    const faults = offline ? [] : await findStartFaults(config.static, io.env);
+    if (faults.length > 0) await write(io.stderr, `serve would not start:\n${faults.join('\n')}\n`);
+    const tried = credentials ? await tryCredentials(file, io.env, io) : 0;
+    return faults.length > 0 ? 1 : tried;
   },
 });
 

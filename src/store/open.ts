@@ -1,8 +1,8 @@
 // Opens the store that the configuration names.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
-import { openPostgres } from './postgres/postgres.ts';
-import { openSqlite } from './sqlite/sqlite.ts';
+import { openPostgres, tryPostgres } from './postgres/postgres.ts';
+import { openSqlite, trySqlite } from './sqlite/sqlite.ts';
 import type { Store } from './store.ts';
 import { StoreOpenError } from './store-errors.ts';
 
@@ -31,4 +31,17 @@ export async function openStore(config: StaticConfig['store'], options: OpenOpti
     case 'postgres':
       return openPostgres(config.url, { isPatient, signs });
   }
+}
+
+/**
+ * Checks that `openStore` would succeed. The store stays as it is: nothing is created or migrated.
+ * @returns the check value of its secret; undefined before the first start
+ * @throws StoreOpenError as `openStore`
+ */
+export async function tryStore(
+  config: StaticConfig['store'],
+  { spool }: EarlierStoreOptions,
+): Promise<Uint8Array | undefined> {
+  const signs = earlierStoreSigns(config, { spool });
+  return config.kind === 'sqlite' ? trySqlite(config.path, signs) : tryPostgres(config.url, signs);
 }

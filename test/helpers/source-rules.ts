@@ -35,7 +35,7 @@ export const LAYERS: Order = [
   ['main.ts'],
   ['serve.ts'],
   ['app.ts', 'cli'],
-  ['composition.ts'],
+  ['composition.ts', 'start-fault.ts'],
   ['process'],
   ['console'],
   ['realtime', 'passthrough', 'billing'],

@@ -129,7 +129,7 @@ describe('the program', () => {
       runCommand(['keys', 'issue', '--tier', 'Pro', ...words], env),
       runCommand(['keys', 'list', ...words], env),
     ]);
-    expect([served.code, checked.code, issued.code, listed.code]).toEqual([1, 0, 1, 1]);
+    expect([served.code, checked.code, issued.code, listed.code]).toEqual([1, 1, 1, 1]);
     for (const { stderr } of [served, checked, issued, listed]) expect(stderr).toMatch(SAYS_ALL);
     expect(existsSync(file)).toBe(false);
     await using child = startChild(LAUNCHER, ['serve', '--new-store', ...words], { ...process.env, ...env });

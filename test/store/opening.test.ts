@@ -10,6 +10,7 @@ import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
+import { openTried } from './tried.ts';
 
 /** The steps of this version, as the database lists them. */
 const released = MIGRATIONS.map(({ id, name }) => ({ id, name }));
@@ -24,7 +25,7 @@ beforeEach(async () => {
 
 afterEach(() => dir.remove());
 
-const open = (path: string) => openStore({ kind: 'sqlite', path });
+const open = (path: string) => openTried({ kind: 'sqlite', path });
 const mode = (path: string) => (statSync(path).mode & 0o777).toString(8);
 
 /** Opens the file with SQLite alone, runs `statements` and closes it. */
@@ -50,7 +51,7 @@ describe('opening a SQLite store', () => {
 
   test('commits durably: write-ahead log, full synchronisation, foreign keys, on both connections', async () => {
     const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
-    const store = await open(dir.file('keys.db'));
+    const store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
     const connections = new Set(exec.mock.contexts.filter((one) => one instanceof DatabaseSync));
     exec.mockRestore();
     expect(connections.size).toBe(2);

@@ -1,7 +1,18 @@
 // The secret for the HMAC of keys: its source, its uses, and the check that the keys in the store were made with it. It is
 // never stored in the database.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { inspect } from 'node:util';
 import type { StaticConfig } from '../../config/schema/config-schema.ts';
@@ -70,13 +81,15 @@ export class KeySecret {
  * The configured secret, or the one beside the SQLite file (`PATH.secret`, mode 0600), which the first process creates.
  * The store has a check value, because under another secret every valid key would get a 401.
  *
+ * @param create creates the file and returns its secret
  * @throws SecretError when it is missing or differs from the one that the keys were made with
  * @throws GatewayError `store_unavailable`
  */
 export async function openSecret(
   configured: string | undefined,
   config: StaticConfig['store'],
-  store: Store,
+  store: Pick<Store, 'secretCheck' | 'pinSecret'>,
+  create: (file: string) => string = createSecret,
 ): Promise<KeySecret> {
   if (configured !== undefined) {
     return await pinned(
@@ -97,7 +110,7 @@ export async function openSecret(
           'set); restore it: no key can be checked without it',
       );
     }
-    text = createSecret(file);
+    text = create(file);
   }
   return await pinned(
     text,
@@ -106,7 +119,29 @@ export async function openSecret(
   );
 }
 
-async function pinned(text: string, store: Store, otherwise: string): Promise<KeySecret> {
+/**
+ * Checks that `openSecret` would succeed, and writes nothing.
+ * @param stored the check value in the store
+ * @throws SecretError as `openSecret`
+ */
+export async function trySecret(
+  configured: string | undefined,
+  config: StaticConfig['store'],
+  stored: Uint8Array | undefined,
+): Promise<void> {
+  const store = { secretCheck: async () => stored, pinSecret: async (check: Uint8Array) => stored ?? check };
+  await openSecret(configured, config, store, (file) => {
+    try {
+      // A folder that is missing is created with the store.
+      if (existsSync(dirname(file))) rmdirSync(mkdtempSync(`${file}.`));
+    } catch (error) {
+      throw notCreated(file, error);
+    }
+    return 'a new secret';
+  });
+}
+
+async function pinned(text: string, store: Pick<Store, 'pinSecret'>, otherwise: string): Promise<KeySecret> {
   const secret = new KeySecret(text);
   const check = secret.check();
   const stored = await store.pinSecret(check);
@@ -145,14 +180,16 @@ function createSecret(file: string): string {
     }
     syncFolder(dirname(file));
   } catch (error) {
-    throw new SecretError(`cannot create ${file}: ${describe(error)}; set \`secret\` instead`, {
-      cause: error,
-    });
+    throw notCreated(file, error);
   }
   const text = readSecret(file);
   if (text === undefined)
     throw new SecretError(`${file} was removed while the gateway started; start it again`);
   return text;
+}
+
+function notCreated(file: string, cause: unknown): SecretError {
+  return new SecretError(`cannot create ${file}: ${describe(cause)}; set \`secret\` instead`, { cause });
 }
 
 /** fsync of the folder: without it a power failure can lose a new name. */

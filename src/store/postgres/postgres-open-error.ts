@@ -3,7 +3,7 @@ import { DatabaseError } from 'pg';
 import { StoreOpenError } from '../store-errors.ts';
 
 /** SQLSTATE or system error code → advice for the operator. */
-const ADVICE: Readonly<Record<string, string>> = {
+export const ADVICE: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'nothing listens there; start the server, or correct host and port in `store`',
   ENOTFOUND: 'its host name does not exist; correct the host in `store`',
   EAI_AGAIN: 'its host name cannot be resolved at the moment; check the DNS server, or try again later',

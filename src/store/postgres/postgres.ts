@@ -12,15 +12,15 @@ import {
 } from 'kysely';
 import { DatabaseError } from 'pg';
 import { rejectNewStore } from '../earlier-store.ts';
-import { MIGRATIONS, migrate } from '../schema/migrations.ts';
+import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
-import { sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import { readSecretCheck, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
-import { explainOpening, isStartingUp } from './postgres-open-error.ts';
+import { ADVICE, explainOpening, isStartingUp } from './postgres-open-error.ts';
 import { ConnectionGeneration, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
 import { POSTGRES } from './postgres-schema.ts';
 import { readAddress } from './postgres-server.ts';
@@ -104,17 +104,46 @@ export async function openPostgres(
     signs = [],
   }: { readonly isPatient?: boolean; readonly signs?: readonly string[] } = {},
 ): Promise<Store> {
+  return explained(url, async (server) => {
+    const overrides = isPatient ? PATIENT : {};
+    const isNew = await prepare(server, { ...OPENING, ...overrides }, async (db) => {
+      const isNew = await migrate(db, POSTGRES, MIGRATIONS, () => rejectEmpty(signs));
+      await rejectMissingPrivileges(db);
+      return isNew;
+    });
+    return storeOn(server, overrides, isNew);
+  });
+}
+
+/**
+ * Checks that `openPostgres` would succeed, and writes nothing. Of missing migrations it knows only whether the role may create tables.
+ * @returns the check value of the secret; undefined before the first start
+ * @throws StoreOpenError as `openPostgres`
+ */
+export async function tryPostgres(url: string, signs: readonly string[]): Promise<Uint8Array | undefined> {
+  return explained(url, (server) =>
+    prepare(server, OPENING, async (db) => {
+      const state = await schemaState(db, POSTGRES);
+      if (state === 'empty') rejectEmpty(signs);
+      await (state === 'current' ? rejectMissingPrivileges(db) : rejectNoTables(db));
+      return state === 'empty' ? undefined : await readSecretCheck(db);
+    }),
+  );
+}
+
+async function explained<T>(url: string, open: (server: PostgresServer) => Promise<T>): Promise<T> {
   let name = 'postgres://…';
   try {
     const address = readAddress(url);
     name = address.name;
-    const overrides = isPatient ? PATIENT : {};
-    const rejectNew = () => rejectNewStore(signs, 'the database has no tables', undefined);
-    const isNew = await prepare(address.server, { ...OPENING, ...overrides }, rejectNew);
-    return storeOn(address.server, overrides, isNew);
+    return await open(address.server);
   } catch (error) {
     throw new StoreOpenError(`cannot open the store ${name}: ${explainOpening(error)}`, { cause: error });
   }
+}
+
+function rejectEmpty(signs: readonly string[]): void {
+  rejectNewStore(signs, 'the database has no tables', undefined);
 }
 
 function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: boolean): Store {
@@ -152,16 +181,18 @@ async function lockChangeFeed(trx: Transaction<Tables>): Promise<void> {
   await defer(trx, { compile: () => lock.compile(trx) });
 }
 
-/** Migrates and checks over a pool of its own, because a start has longer timeouts than a call. */
-async function prepare(server: PostgresServer, limits: PoolLimits, rejectNew: () => void): Promise<boolean> {
+/** Works over a pool of its own, because a start has longer timeouts than a call. The server is writable. */
+async function prepare<T>(
+  server: PostgresServer,
+  limits: PoolLimits,
+  work: (db: Kysely<Tables>) => Promise<T>,
+): Promise<T> {
   const pool = new PostgresPool(server, limits);
   try {
     const db = postgresKysely(pool);
     const deadline = performance.now() + OPEN_MS;
     await retryWhileStarting(deadline, () => rejectReadOnly(db));
-    const isNew = await migrate(db, POSTGRES, MIGRATIONS, rejectNew);
-    await rejectMissingPrivileges(db);
-    return isNew;
+    return await work(db);
   } finally {
     await pool.close();
   }
@@ -197,6 +228,17 @@ async function rejectReadOnly(db: Kysely<Tables>): Promise<void> {
       'no schema of the search_path exists or is accessible to this role; create one, or grant usage on it',
     );
   }
+}
+
+/** In the words of the server, which would say so when it creates the first table. */
+async function rejectNoTables(db: Kysely<Tables>): Promise<void> {
+  const { rows } = await sql<{ schema: string; may: boolean }>`
+    select current_schema()::text as schema, has_schema_privilege(current_schema(), 'create') as may`.execute(
+    db,
+  );
+  const [row] = rows;
+  if (row?.may === false)
+    throw new StoreOpenError(`permission denied for schema ${row.schema}; ${ADVICE['42501']}`);
 }
 
 async function rejectMissingPrivileges(db: Kysely<Tables>): Promise<void> {

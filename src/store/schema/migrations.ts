@@ -67,6 +67,19 @@ export async function migrate(
   });
 }
 
+/**
+ * Reads what `migrate` would find.
+ * @throws StoreOpenError as `migrate`
+ */
+export async function schemaState(
+  db: Kysely<Tables>,
+  dialect: MigrationDialect,
+): Promise<'empty' | 'earlier' | 'current'> {
+  const applied = await appliedTo(db, dialect);
+  const isCurrent = missing(applied, MIGRATIONS).length === 0;
+  return applied === undefined ? 'empty' : isCurrent ? 'current' : 'earlier';
+}
+
 /** The migrations that are not applied yet. */
 function missing(
   applied: readonly Applied[] | undefined,

@@ -178,7 +178,7 @@ export function sqlStore(database: SqlOptions): Store {
     },
 
     secretCheck() {
-      return readSetting(reader, SECRET_CHECK);
+      return readSecretCheck(reader);
     },
 
     pinSecret(check) {
@@ -188,7 +188,7 @@ export function sqlStore(database: SqlOptions): Store {
           .values({ name: SECRET_CHECK, value: check })
           .onConflict((conflict) => conflict.column('name').doNothing());
         await defer(trx, pinning);
-        const pinned = await readSetting(trx, SECRET_CHECK);
+        const pinned = await readSecretCheck(trx);
         if (pinned === undefined) throw new Error('a setting is missing directly after its write');
         return pinned;
       });
@@ -210,7 +210,8 @@ export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
     .execute();
 }
 
-async function readSetting(db: Kysely<Tables>, name: string): Promise<Uint8Array | undefined> {
-  const row = await db.selectFrom('settings').select('value').where('name', '=', name).executeTakeFirst();
-  return row?.value;
+/** @returns undefined before the first start */
+export async function readSecretCheck(db: Kysely<Tables>): Promise<Uint8Array | undefined> {
+  const query = db.selectFrom('settings').select('value').where('name', '=', SECRET_CHECK);
+  return (await query.executeTakeFirst())?.value;
 }

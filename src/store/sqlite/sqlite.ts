@@ -3,15 +3,15 @@
 // Writes use one connection, one transaction at a time. Reads use another, which in WAL mode always sees the last commit and
 // never waits for a writer. Commits are durable (synchronous=FULL): with NORMAL, a power failure could lose acknowledged
 // commits, and a lost key cannot be shown again.
-import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
 import { rejectNewStore, sizeOf } from '../earlier-store.ts';
-import { MIGRATIONS, migrate } from '../schema/migrations.ts';
+import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
-import { sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import { readSecretCheck, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
@@ -46,15 +46,11 @@ const READS: SqliteQueueLimits = { waitMs: 1500, maxWaiting: 1024 };
  * @throws StoreOpenError
  */
 export async function openSqlite(path: string, signs: readonly string[] = []): Promise<Store> {
-  if (path === '' || path.startsWith(':') || path.startsWith('file:')) {
-    throw new StoreOpenError(`a SQLite store needs the path of a file, not ${JSON.stringify(path)}`);
-  }
-  const file = resolve(path);
+  const file = fileOf(path);
   const opened: DatabaseSync[] = [];
   try {
     const rejectNew = (what: string) => rejectNewStore(signs, what, file);
-    // Check before SQLite opens the file: it would remove a write-ahead log without its file.
-    if (sizeOf(file) === 0) rejectNew(existsSync(file) ? 'the file is empty' : 'the file is missing');
+    rejectNewFile(file, signs);
     createPrivately(file);
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
@@ -90,11 +86,71 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
       },
     });
   } catch (error) {
-    for (const database of opened) if (database.isOpen) database.close();
-    throw new StoreOpenError(`cannot open the store ${file}: ${explainSqliteOpening(error)}`, {
-      cause: error,
-    });
+    closeAll(opened);
+    throw openError(file, error);
   }
+}
+
+/**
+ * Checks that `openSqlite` would succeed, and leaves the file as it is. Where there is none, it makes one in a temporary folder beside.
+ * @returns the check value of the secret; undefined before the first start
+ * @throws StoreOpenError
+ */
+export async function trySqlite(path: string, signs: readonly string[]): Promise<Uint8Array | undefined> {
+  const file = fileOf(path);
+  const opened: DatabaseSync[] = [];
+  try {
+    rejectNewFile(file, signs);
+    const deadline = performance.now() + OPEN_MS;
+    if (sizeOf(file) === 0) await tryFolder(dirname(file), deadline, opened);
+    if (!existsSync(file)) return undefined;
+    const database = new DatabaseSync(file, { timeout: 0 });
+    opened.push(database);
+    // A start writes, also where nothing has to be migrated.
+    await retryWhileLocked(() => database.exec('begin immediate; rollback'), deadline);
+    const db = sqliteKysely(new SqliteQueue(database, READS));
+    if ((await schemaState(db, SQLITE)) !== 'empty') return await readSecretCheck(db);
+    rejectNewStore(signs, 'the file has no tables', file);
+    return undefined;
+  } catch (error) {
+    throw openError(file, error);
+  } finally {
+    closeAll(opened);
+  }
+}
+
+/** Makes and removes a database in the folder, or where that would have to be created. */
+async function tryFolder(folder: string, deadline: number, opened: DatabaseSync[]): Promise<void> {
+  if (!existsSync(folder) && folder !== dirname(folder))
+    return await tryFolder(dirname(folder), deadline, opened);
+  const trial = mkdtempSync(join(folder, '.tollgate-check-'));
+  try {
+    const database = await connect(join(trial, 'trial.db'), deadline, opened);
+    database.exec('create table trial (id integer)');
+    database.close();
+  } finally {
+    rmSync(trial, { recursive: true, force: true });
+  }
+}
+
+function fileOf(path: string): string {
+  if (path === '' || path.startsWith(':') || path.startsWith('file:'))
+    throw new StoreOpenError(`a SQLite store needs the path of a file, not ${JSON.stringify(path)}`);
+  return resolve(path);
+}
+
+/** Call it before SQLite opens the file: it would remove a write-ahead log without its file. */
+function rejectNewFile(file: string, signs: readonly string[]): void {
+  if (sizeOf(file) > 0) return;
+  rejectNewStore(signs, existsSync(file) ? 'the file is empty' : 'the file is missing', file);
+}
+
+function closeAll(opened: readonly DatabaseSync[]): void {
+  for (const database of opened) if (database.isOpen) database.close();
+}
+
+function openError(file: string, cause: unknown): StoreOpenError {
+  return new StoreOpenError(`cannot open the store ${file}: ${explainSqliteOpening(cause)}`, { cause });
 }
 
 /**

@@ -12,13 +12,30 @@ export type { Logger };
  */
 const REDACT = ['authorization', 'api_key', 'secret', 'key', 'body', 'headers', 'messages'];
 
+/** `LOG_LEVEL` is not a level. */
+export class LogLevelError extends Error {
+  override readonly name = 'LogLevelError';
+}
+
+/**
+ * @returns `LOG_LEVEL` in any case; `info` where it is not set
+ * @throws LogLevelError
+ */
+export function readLogLevel(env: NodeJS.ProcessEnv): string {
+  const level = env['LOG_LEVEL']?.trim().toLowerCase() || 'info';
+  const known = [...Object.keys(pino.levels.values), 'silent'];
+  if (known.includes(level)) return level;
+  throw new LogLevelError(`the environment variable LOG_LEVEL must be one of ${known.join(', ')}`);
+}
+
 /**
  * @param destination a stream (tests) or undefined for stdout
  * @param level pino's level names; default `LOG_LEVEL` of the environment, else `info`
+ * @throws LogLevelError
  */
 export function createLogger(
   destination?: NodeJS.WritableStream,
-  level: string = process.env['LOG_LEVEL'] ?? 'info',
+  level: string = readLogLevel(process.env),
 ): Logger {
   const options: LoggerOptions = {
     level,
