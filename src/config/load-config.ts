@@ -1,6 +1,7 @@
 // Parses and validates a configuration file, and reports all of its faults at once.
 import { isUtf8 } from 'node:buffer';
 import type { z } from 'zod';
+import { litellmFault } from './check/litellm.ts';
 import { checkReferences } from './check/reference-check.ts';
 import { ConfigError, MAX_FAULTS } from './config-fault.ts';
 import { hashOf } from './config-hash.ts';
@@ -47,6 +48,8 @@ export function parseConfig(
 ): Config {
   const source = new SchemaFile(text, file, fileSchema, env, fileValues);
   const { tree, output } = source;
+  const foreign = litellmFault(tree);
+  if (foreign !== undefined) throw source.errorOf([foreign]);
   const port = portOverride(env);
   const place = findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
   const at = (place?.key ?? place?.node.span)?.start ?? 0;

@@ -120,10 +120,6 @@ describe('the description of a configuration', () => {
   it.each([
     ['Bearer sk-abcdef', 'begins with `Bearer`, which the gateway adds itself; remove it'],
     ['bearer  sk-abcdef', 'begins with `Bearer`, which the gateway adds itself; remove it'],
-    [
-      '$OPENAI_API_KEY',
-      'begins with `$`: a variable of the environment is written with braces after the `$`',
-    ],
     ['sk-$abc', undefined],
   ])('warns of an api_key that is none: %s', (key, expected) => {
     const upstreams = `{ up: { base_url: "https://a.example/v1", api_key: "${key}" } }`;

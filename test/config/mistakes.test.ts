@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: references of the configuration look like placeholders
 // What `tollgate check` takes for a mistake, though the gateway would start with it.
 import { describe, expect, it } from 'vitest';
 import { load, withUpstream } from './sample.ts';
@@ -91,4 +92,37 @@ describe('a value that is a comment', () => {
       expect(warningsOf(lines + rest)).toEqual([]);
     },
   );
+});
+
+describe('a variable that is not written as one', () => {
+  const message = 'is taken as it is: a variable of the environment is written `${NAME}` here';
+
+  it.each([
+    '$OPENAI_API_KEY',
+    '$(OPENAI_API_KEY)',
+    '%OPENAI_API_KEY%',
+    '$env:OPENAI_API_KEY',
+    '{{ OPENAI_API_KEY }}',
+    'os.environ/OPENAI_API_KEY',
+  ])('%s', (value) => {
+    for (const [path, given] of [
+      ['api_key', `'${value}'`],
+      ['headers.x-key', `{ x-key: '${value}' }`],
+      ['query.x-key', `{ x-key: '${value}' }`],
+    ]) {
+      const found = load(
+        withUpstream(`base_url: https://a.example/v1\n${path?.split('.')[0]}: ${given}`),
+      ).warnings;
+      expect(found.map((each) => each.message)).toEqual([`upstreams.u.${path}: ${message}`]);
+    }
+  });
+
+  it.each(['sk-$abc', '$5.00', 'a$(b)', '100%', 'os.environ'])('%s is a value', (value) => {
+    expect(warningsOf(withUpstream(`base_url: https://a.example/v1\napi_key: '${value}'`))).toEqual([]);
+  });
+
+  it('is no matter in what a variable holds', () => {
+    const text = withUpstream('base_url: https://a.example/v1\napi_key: ${KEY}');
+    expect(load(text, { KEY: '$other' }).warnings).toEqual([]);
+  });
 });

@@ -68,6 +68,12 @@ describe('deadlines that are warned about', () => {
       'models.m.hedge.after',
       /not shorter than `first_token` \(2s\)/,
     ],
+    [
+      'retry.deadline below total',
+      { upstream: 'total: 5m', rest: 'retry: { deadline: 1m }' },
+      'retry.deadline',
+      /shorter than `total` \(5m\): JSON responses/,
+    ],
     ['idle below pings', { upstream: 'idle: 10s' }, 'upstreams.up.timeouts.idle', /shorter than 30s/],
     [
       'total of a thinking model',
@@ -115,6 +121,8 @@ describe('deadlines that are sound', () => {
       'a hedge before first_token',
       { upstream: 'first_token: 3s', model: 'hedge: { after: 1s }', second: true },
     ],
+    ['retry.deadline below the default of total', { rest: 'retry: { deadline: 1m }' }],
+    ['retry.deadline above total', { upstream: 'total: 1m', rest: 'retry: { deadline: 2m }' }],
     ['a short total of another model', { upstream: 'total: 5m', name: 'text-embedding-3-small' }],
     ['names that only look like thinking models', { upstream: 'total: 5m', name: 'gpt-4o-2024-11-20' }],
   ])('%s', (_name, parts) => {

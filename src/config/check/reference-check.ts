@@ -17,13 +17,13 @@ import {
 } from '../source/yaml-tree.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkBudgets } from './budget-check.ts';
-import { checkComments } from './comment-check.ts';
 import { checkListenerTls } from './listener-tls-check.ts';
 import { checkOutbound } from './outbound-check.ts';
 import { checkPrices } from './price-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
 import { checkOldMembers, checkUpstream, checkUse, entriesOf, itemsOf } from './upstream-check.ts';
+import { checkValues } from './value-check.ts';
 
 interface Findings {
   readonly faults: readonly YamlPosition[];
@@ -265,7 +265,7 @@ export function checkReferences(
   }
   for (const [name, entry] of upstreams) checkUpstream(name, entry, fault, warn);
   checkUse(tree, warn);
-  checkComments(tree, text, [], warn);
+  checkValues(tree, text, [], warn);
   const configured = checkTiers(tree, fault);
   checkPassthrough(tree, upstreams, fault, warn);
   for (const [name, entry] of models) {

@@ -44,7 +44,8 @@ export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
     if (!seen.has(key)) warn(at, path, message);
     seen.add(key);
   };
-  const search = givenAt(tree, 'retry', 'deadline')?.ms ?? 600_000;
+  const deadline = givenAt(tree, 'retry', 'deadline');
+  const search = deadline?.ms ?? 600_000;
   const commit = givenAt(tree, 'stream', 'commit_after')?.ms ?? 5_000;
   const models = tree.entries.get('models')?.value;
   if (models?.kind !== 'branch') return;
@@ -84,6 +85,11 @@ export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
             `is not shorter than \`${String(each.path.at(-1))}\` (${formatDuration(each.ms)}), so no hedge request is ever sent`,
           );
       }
+      if (deadline !== undefined && total !== undefined && deadline.ms < total.ms)
+        once(
+          deadline,
+          `is shorter than \`total\` (${formatDuration(total.ms)}): JSON responses, whose headers come only when they are complete, end there`,
+        );
       if (first !== undefined && first.ms >= commit && active.length > 1)
         once(
           first,

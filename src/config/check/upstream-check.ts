@@ -127,12 +127,6 @@ export function checkUpstream(
       [...path, 'api_key'],
       'begins with `Bearer`, which the gateway adds itself; remove it',
     );
-  else if (apiKey !== undefined && /^\$\w+$/.test(given))
-    warn(
-      apiKey.span.start,
-      [...path, 'api_key'],
-      'begins with `$`: a variable of the environment is written with braces after the `$`',
-    );
   const credential =
     has('api_key') || has('auth') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
   if (url.protocol === 'http:' && credential && !isLoopback(url)) {
