@@ -9,6 +9,7 @@ import { httpUrl } from './config/schema/addresses.ts';
 import { type Config, PASSTHROUGH_PATHS } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';
 import { AdminConsole } from './console/admin-console.ts';
+import type { CommandRunner } from './console/console-desk.ts';
 import { GatewayError } from './errors.ts';
 import { maxConnections } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
@@ -64,6 +65,8 @@ export interface AppOptions {
   readonly loaded?: LoadedConfig;
   /** Set in a worker, which has no admin listener and gets reloads and shutdown from its primary. */
   readonly slot?: WorkerSlot;
+  /** The command line, for the API of the admin listener. Default: it changes nothing. */
+  readonly commands?: CommandRunner;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
@@ -306,7 +309,7 @@ function followConfiguration(
 
 /** Health, and the admin listener; a worker has no listener of its own. */
 function openAdmin(
-  { config, slot, logger, resources }: CompositionOptions,
+  { config, slot, logger, resources, env, commands }: CompositionOptions,
   { metrics, states, store }: Foundation,
   { keys, server, overload }: Front,
   metering: Usage,
@@ -332,7 +335,7 @@ function openAdmin(
     limits: metering.limitsOf,
     operators: new AdminConsole({
       ...{ metrics, logger, upstreams: states },
-      ...{ config: () => reloader.config, openStore: async () => store },
+      ...{ config: () => reloader.config, openStore: async () => store, commands, env },
     }),
     hosts,
   });

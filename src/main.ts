@@ -19,7 +19,7 @@ export const PROGRAM: Program = {
     {
       name: 'serve',
       about: 'run the gateway',
-      load: async () => (await import('./serve.ts')).serveCommand(FILE),
+      load: async () => (await import('./serve.ts')).serveCommand(FILE, main),
     },
     {
       name: 'check',

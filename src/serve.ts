@@ -4,6 +4,7 @@ import { CONFIG, command, type Definition, flag } from './cli/command.ts';
 import { parseBytes } from './config/load-config.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
+import type { CommandRunner } from './console/console-desk.ts';
 import { tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
@@ -16,8 +17,11 @@ import { VERSION } from './version.ts';
 const OK = 0;
 const FAILED = 1;
 
-/** @param exec the file that a worker runs: the entry point of this program */
-export function serveCommand(exec: string): Definition {
+/**
+ * @param exec the file that a worker runs: the entry point of this program
+ * @param commands the command line, for the API of the admin listener
+ */
+export function serveCommand(exec: string, commands: CommandRunner): Definition {
   return command({
     name: 'serve',
     about: 'run the gateway',
@@ -26,11 +30,16 @@ export function serveCommand(exec: string): Definition {
     examples: ['serve', 'serve --config /etc/tollgate/config.yaml'],
     // It uses the streams and the environment of the process.
     run: ({ config, newStore }) =>
-      serve(config, newStore, exec).catch((error: unknown) => {
+      serve(config, newStore, { exec, commands }).catch((error: unknown) => {
         process.stderr.write(`${startFault(error)}\n`);
         return FAILED;
       }),
   });
+}
+
+interface ServedProgram {
+  readonly exec: string;
+  readonly commands: CommandRunner;
 }
 
 /** The gateway of this process, or the primary of several workers. */
@@ -47,7 +56,7 @@ async function startServing(options: AppOptions): Promise<App> {
 async function start(
   file: string,
   isNewStore: boolean,
-  exec: string,
+  { exec, commands }: ServedProgram,
   env: NodeJS.ProcessEnv,
   logger: Logger,
 ): Promise<Served> {
@@ -57,7 +66,7 @@ async function start(
   // Only once, here: a worker that restarts later must not replace a store that has disappeared.
   if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
   if (workerCount(config.static.workers) === 1) {
-    return startServing({ configFile: file, env, logger, loaded: { config, source, files } });
+    return startServing({ configFile: file, env, logger, loaded: { config, source, files }, commands });
   }
   const args = ['serve', '--config', file];
   return startPrimary({
@@ -69,6 +78,7 @@ async function start(
     version: VERSION,
     exec,
     args,
+    commands,
     onLine: writeWorkerLine,
   });
 }
@@ -88,7 +98,7 @@ async function serveAsWorker(file: string, number: number): Promise<number> {
   return code;
 }
 
-async function serve(file: string, isNewStore: boolean, exec: string): Promise<number> {
+async function serve(file: string, isNewStore: boolean, program: ServedProgram): Promise<number> {
   const number = workerNumber(process.env);
   if (number !== undefined) return serveAsWorker(file, number);
   const signals = new Signals();
@@ -97,7 +107,7 @@ async function serve(file: string, isNewStore: boolean, exec: string): Promise<n
   const logger = createLogger();
   let app: Served;
   try {
-    app = await start(file, isNewStore, exec, process.env, logger);
+    app = await start(file, isNewStore, program, process.env, logger);
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;

@@ -72,7 +72,7 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     if (file === undefined && given.text('model') === undefined) throw new UsageError('--model is missing');
     const named = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
     const called = name === undefined ? undefined : endpointOf([oneOf(name, ENDPOINTS, 'endpoint')]);
-    const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+    const config = io.desk?.config() ?? loadConfig(given.text('config') ?? './config.yaml', io.env);
     const body = file === undefined ? undefined : await readInput(file, io, config.dynamic.max_body);
     const { model = given.text('model') ?? '', rejected } = requestOf(body, called ?? CHAT);
     if (rejected !== undefined) return reject(io, given.flag('json'), rejected);

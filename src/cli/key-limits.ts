@@ -51,7 +51,7 @@ export async function keyLimits(
   entry: string,
   timeoutMs: number,
 ): Promise<KeyLimits> {
-  const store = await openStoreOf(config.static, io, 'must exist');
+  const store = io.desk?.store ?? (await openStoreOf(config.static, io, 'must exist'));
   try {
     const owner = await findLimitedOwner(store, whose);
     if (owner === undefined) throw new Error('no key with this prefix, and no holder with this id');
@@ -66,7 +66,7 @@ export async function keyLimits(
       ? { tier, source: 'store', lines: await linesOf(store, scopes) }
       : { tier, source: 'redis', lines: await sharedLines(store, scopes, redis) };
   } finally {
-    await store.close();
+    if (io.desk === undefined) await store.close();
   }
 }
 

@@ -6,6 +6,7 @@ import { InvoiceProvider } from '../billing/invoice-provider.ts';
 import type { PaymentProvider } from '../billing/payment-provider.ts';
 import { PaymentReconciliation } from '../billing/payment-reconciliation.ts';
 import type { Config } from '../config/schema/config-schema.ts';
+import { orderFields } from '../console/record-fields.ts';
 import { ORDER_STATES, type Order } from '../store/billing-record.ts';
 import type { Store } from '../store/store.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
@@ -37,6 +38,9 @@ EVENT is ${FAKE_EVENTS.join(', ')}. The key of a paid order: tollgate keys issue
 const DAY = 86_400_000;
 
 const TEXT = { name: 'orders', usage: ORDERS_USAGE };
+
+export { orderFields };
+
 const COMMANDS = { list, show, check, cancel, refund, 'portal-link': portalLink, paid, trust, lapse };
 
 /**
@@ -60,40 +64,6 @@ export function orderLine(order: Order): string {
   const until = `${order.paidUntil === null ? '' : `, paid until ${order.paidUntil}`}${ends}`;
   const why = order.reason === null ? '' : `: ${order.reason}`;
   return `${order.createdAt}  ${order.id} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
-}
-
-/** An order as `--json` shows it. */
-export function orderFields(order: Order) {
-  return {
-    order: order.id,
-    tier: order.tier,
-    state: order.state,
-    standing: order.standing,
-    reason: order.reason,
-    amount: order.amount,
-    currency: order.currency,
-    interval: order.interval,
-    provider: order.provider,
-    live: order.isLive,
-    price: order.price,
-    session: order.session,
-    subscription: order.subscription,
-    payment: order.payment,
-    customer: order.customer,
-    cancelled: order.isCancelled,
-    trusted: order.isTrusted,
-    replaced: order.isReplaced,
-    holder: order.holderId,
-    key: order.keyPrefix,
-    key_used_at: order.keyUsedAt,
-    created_at: order.createdAt,
-    paid_at: order.paidAt,
-    claimed_at: order.claimedAt,
-    paid_until: order.paidUntil,
-    ends_at: order.endsAt,
-    retry_at: order.retryAt,
-    due_at: order.dueAt,
-  };
 }
 
 async function list(argv: readonly string[], io: CommandIo): Promise<number> {

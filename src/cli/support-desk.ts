@@ -1,13 +1,13 @@
 // Shared by the commands for keys and orders: the store and the fleet of a configuration, and a key's public fields.
 import { loadConfig } from '../config/load-config.ts';
 import type { Config } from '../config/schema/config-schema.ts';
-import type { KeySummary, ListedKey } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Arguments } from './arguments.ts';
 import { broadcastFields, Fleet, type FleetAction, isConfirmed, warnings } from './fleet-action.ts';
 import { openStoreOf } from './support-command.ts';
 import { type CommandIo, write } from './terminal.ts';
-import { termsFields } from './terms-fields.ts';
+
+export { listedFields, publicFields } from '../console/record-fields.ts';
 
 /** Undefined without Redis in the configuration. */
 export async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
@@ -24,6 +24,7 @@ export async function withStore<Name extends string>(
   missing: 'create' | 'must exist',
   work: (store: Store, config: Config) => Promise<number>,
 ): Promise<number> {
+  if (io.desk !== undefined) return work(io.desk.store, io.desk.config());
   const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
   const store = await openStoreOf(config.static, io, missing);
   try {
@@ -48,31 +49,6 @@ export async function writeChange(
   await write(io.stdout, `${given.flag('json') ? JSON.stringify(json) : text}\n`);
   for (const line of warnings(result, action)) await write(io.stderr, `${line}\n`);
   return isConfirmed(result) ? 0 : 3;
-}
-
-/** A key of a list as `--json` shows it. */
-export function listedFields(key: ListedKey) {
-  return { ...publicFields(key), last_used: key.lastUsed };
-}
-
-/** A key as `--json` shows it. */
-export function publicFields(key: KeySummary) {
-  return {
-    prefix: key.prefix,
-    state: key.state,
-    tier: key.tier,
-    standing: key.standing,
-    holder: key.holderId,
-    holder_name: key.holderName,
-    name: key.name,
-    version: key.version,
-    created_at: key.createdAt,
-    ended_at: key.endedAt,
-    replaces: key.replaces,
-    replaced_by: key.replacedBy,
-    expires_at: key.expiresAt,
-    ...termsFields(key.terms),
-  };
 }
 
 /** The fields of a record for people, one a line; null and false ones are omitted. */

@@ -1,5 +1,6 @@
 // The streams and the environment of a command, and what its output may look like there.
 import type { Writable } from 'node:stream';
+import type { CommandDesk } from '../console/console-desk.ts';
 
 export interface CommandIo {
   readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number };
@@ -9,6 +10,8 @@ export interface CommandIo {
   readonly env: NodeJS.ProcessEnv;
   /** Milliseconds since 1970. Default: the process's clock. */
   readonly now?: () => number;
+  /** For a command that the gateway runs: its configuration and its open store. Default: the command reads and opens them. */
+  readonly desk?: CommandDesk;
   /** Timeout of a request to a running gateway, in milliseconds. Default: the command's own. */
   readonly gatewayTimeoutMs?: number;
 }

@@ -7,62 +7,10 @@ import {
   budgetText,
   type OwnLimits,
   shareText,
-  softOf,
   type Terms,
 } from '../config/terms.ts';
 
-/** Terms of an owner; null where it has none of its own, `none` for a limit of the tier that it does not have. */
-export function termsFields(terms: Terms) {
-  const { models = null, endpoints = null, model_limits } = terms;
-  const ofModels = Object.entries(model_limits ?? {}).map(([model, own]) => [model, ownFields(own)]);
-  return {
-    models,
-    endpoints,
-    ...ownFields(terms),
-    model_limits: ofModels.length === 0 ? null : Object.fromEntries(ofModels),
-  };
-}
-
-function ownFields({ limits, budget }: OwnLimits) {
-  const { soft, ...amounts } = budget ?? {};
-  return {
-    limits: limits === undefined ? null : valuesOf(limits, (value) => value),
-    budget:
-      budget === undefined
-        ? null
-        : { ...valuesOf(amounts, units), ...(soft !== undefined && { soft: soft ?? 'none' }) },
-  };
-}
-
-function valuesOf(
-  values: Readonly<Record<string, number | null | undefined>>,
-  shown: (value: number) => number,
-) {
-  const given = Object.entries(values).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(
-    given.map(([name, value]) => [name, typeof value === 'number' ? shown(value) : 'none']),
-  );
-}
-
-/** What the tier says; `budget` is null without one. */
-export function tierFields(tier: BudgetedLimits = {}) {
-  const limits = PLAIN_LIMITS.flatMap(({ name }) => (tier[name] === undefined ? [] : [[name, tier[name]]]));
-  const amounts = BUDGET_LIMITS.flatMap(({ name, limit }) => {
-    const max = tier[limit];
-    return max === undefined ? [] : [[name, units(max)] as const];
-  });
-  const soft = softOf(tier);
-  return {
-    tier_limits: Object.fromEntries(limits),
-    tier_budget:
-      amounts.length === 0 ? null : { ...Object.fromEntries(amounts), ...(soft.length > 0 && { soft }) },
-  };
-}
-
-/** An amount of at most nine million with six decimals has fewer digits than a number can have. */
-function units(billionths: number): number {
-  return Number(budgetText(billionths));
-}
+export { termsFields, tierFields } from '../console/record-fields.ts';
 
 /** The texts of limits, of the budget and of limits with single models; null where there are none. */
 export function termsTexts(terms: Terms, tier: BudgetedLimits | undefined, currency = '') {

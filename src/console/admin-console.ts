@@ -3,13 +3,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError, isServerFault, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
+import { answerApi, ProblemError } from './api/api-server.ts';
 import { readText, send, sendProblem } from './console-answer.ts';
 import { type ConsoleDesk, type DeskOptions, openDesk } from './console-desk.ts';
 import {
   ConsoleIdentity,
   CSRF_FIELD,
-  hasRole,
-  type Operator,
+  requireRole,
   requireSameSite,
   sessionCookie,
 } from './console-identity.ts';
@@ -56,13 +56,13 @@ export class AdminConsole {
       const url = new URL(request.url ?? '/', 'http://console.invalid');
       const opened = await this.#open();
       await this.#requireOperators(opened);
-      if (isApi) throw new GatewayError('unknown_url');
-      await this.#page(opened, request, response, url);
+      if (isApi) await answerApi(opened, request, response, url);
+      else await this.#page(opened, request, response, url);
     } catch (cause) {
       const error = wrapError(cause, 'internal_error');
       if (isServerFault(error.status))
         this.#logger.error({ err: cause, path: request.url?.split('?')[0] }, 'the console failed to answer');
-      if (isApi) sendProblem(response, error);
+      if (isApi) sendProblem(response, error, error instanceof ProblemError ? error.more : {});
       else if (error.code === 'operator_required') sendSignIn(response);
       else if (error.code === 'invalid_operator') sendSignIn(response, error);
       else sendErrorPage(response, error);
@@ -149,12 +149,6 @@ async function signOut(
   identity.requireOwnPage(request, operator, form.get(CSRF_FIELD) ?? '');
   if (operator.session !== undefined) await sessions.end(operator.session);
   redirect(response, '/console', sessionCookie(request, ''));
-}
-
-/** @throws GatewayError `role_too_low` */
-export function requireRole({ role }: Operator, needed: Operator['role']): void {
-  if (hasRole(role, needed)) return;
-  throw new GatewayError('role_too_low', `This needs the role ${needed}, and yours is ${role}.`);
 }
 
 function findPage(path: string): ConsolePage | undefined {

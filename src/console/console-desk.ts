@@ -1,4 +1,5 @@
 // What the console and its API work with: the store, the secret, the configuration in force, and the states that gateways report.
+import type { Writable } from 'node:stream';
 import { Hasher } from '../auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../auth/hashing/hashing-secret.ts';
 import type { Config } from '../config/schema/config-schema.ts';
@@ -15,26 +16,44 @@ export interface DeskOptions {
   readonly metrics: Metrics;
   /** The states of the upstreams, of this process and its workers. */
   readonly upstreams: () => readonly UpstreamState[] | Promise<readonly UpstreamState[]>;
+  /** The command line; without it the API changes nothing. */
+  readonly commands: CommandRunner | undefined;
+  /** The environment that the configuration was read with. */
+  readonly env: NodeJS.ProcessEnv;
   /** Milliseconds since 1970. Default: the clock of the system. */
   readonly now?: () => number;
 }
 
-export interface ConsoleDesk {
+/** What a command works with in place of the store that it would open. */
+export interface CommandDesk {
   readonly config: () => Config;
   readonly store: Store;
+}
+
+interface RunnerIo {
+  readonly stdout: Writable;
+  readonly stderr: Writable;
+  readonly stdin: AsyncIterable<string>;
+  readonly env: NodeJS.ProcessEnv;
+  readonly desk: CommandDesk;
+}
+
+/** Runs a command line, without the program. @returns the exit code */
+export type CommandRunner = (argv: readonly string[], io: RunnerIo) => Promise<number>;
+
+export interface ConsoleDesk extends CommandDesk, Pick<DeskOptions, 'upstreams' | 'commands' | 'env'> {
   readonly secret: KeySecret;
   readonly hasher: Hasher;
-  readonly upstreams: DeskOptions['upstreams'];
   readonly now: () => number;
 }
 
 /** @throws StoreOpenError, SecretError, GatewayError `store_unavailable` */
 export async function openDesk(options: DeskOptions): Promise<ConsoleDesk> {
-  const { config, openStore, metrics, upstreams, now = Date.now } = options;
+  const { config, openStore, metrics, upstreams, commands, env, now = Date.now } = options;
   const store = await openStore();
   const { secret, store: address } = config().static;
   return {
-    ...{ config, store, upstreams, now },
+    ...{ config, store, upstreams, commands, env, now },
     secret: await openSecret(secret, address, store),
     hasher: new Hasher(metrics),
   };

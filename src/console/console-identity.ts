@@ -27,8 +27,14 @@ export const CSRF_FIELD = 'csrf';
 const CSRF_HEADER = 'x-csrf-token';
 
 /** Whether a role includes another one. */
-export function hasRole(role: Role, needed: Role): boolean {
+function hasRole(role: Role, needed: Role): boolean {
   return ROLES.indexOf(role) >= ROLES.indexOf(needed);
+}
+
+/** @throws GatewayError `role_too_low` */
+export function requireRole({ role }: Operator, needed: Operator['role']): void {
+  if (hasRole(role, needed)) return;
+  throw new GatewayError('role_too_low', `This needs the role ${needed}, and yours is ${role}.`);
 }
 
 interface IdentityParts {

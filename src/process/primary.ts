@@ -5,6 +5,7 @@ import { availableParallelism } from 'node:os';
 import { httpUrl } from '../config/schema/addresses.ts';
 import type { Config, StaticConfig } from '../config/schema/config-schema.ts';
 import { AdminConsole } from '../console/admin-console.ts';
+import type { CommandRunner } from '../console/console-desk.ts';
 import { AdminServer } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import { openStore } from '../store/open.ts';
@@ -31,6 +32,8 @@ interface PrimaryOptions extends LoadedConfig {
   /** Script of the workers, and its arguments. */
   readonly exec: string;
   readonly args: readonly string[];
+  /** The command line, for the API of the admin listener. */
+  readonly commands?: CommandRunner;
   /** Receives log lines of the workers. */
   readonly onLine: (line: string) => void;
   readonly times?: WorkerTimes;
@@ -164,8 +167,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
           store = await openStore(first.static.store, { spool: outboxDirectory(first.static) });
           return store;
         },
-        metrics,
-        upstreams,
+        ...{ metrics, upstreams, commands: options.commands, env },
         logger,
       }),
       hosts: at.hosts ?? [],

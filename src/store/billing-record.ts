@@ -13,7 +13,7 @@ export const ORDER_STATES = ['pending', 'paid', 'claimed', 'void', 'refused'] as
  */
 export type OrderState = (typeof ORDER_STATES)[number];
 
-const ORDER_BILLING_STATUSES = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
+export const ORDER_BILLING_STATUSES = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
 
 /**
  * The billing status of an order. `active` and `past_due` (grace period after a failed payment) grant its tier, the others

@@ -218,6 +218,7 @@ async function startHere(
   const app = await startApp({
     configFile,
     env,
+    commands: main,
     logger: createLogger(log, env['LOG_LEVEL']),
     ...(now === undefined ? {} : { now }),
     ...(random === undefined ? {} : { random }),

@@ -56,6 +56,13 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
   billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
   cli: [['cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli']],
+  console: [
+    ['console/admin-console.ts'],
+    ['console/console-pages.ts'],
+    ['console/console-page.ts'],
+    ['console/api'],
+    ['console'],
+  ],
   config: [
     ['config'],
     ['config/check'],

@@ -3,6 +3,7 @@
 import { changeHolder } from '../../auth/holder-change.ts';
 import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
+import { holderFields } from '../../console/record-fields.ts';
 import { BILLING_STATUSES, type HolderChange, isPrefix } from '../../store/key-record.ts';
 import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
@@ -106,7 +107,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
     const page = (limit: number, last?: HolderSummary) =>
       store.organisation.searchHolders(filter, limit, last?.id);
     if (!isJson) await write(io.stdout, `${HEAD}\n`);
-    await writeList(io, isJson, page, fieldsOf, holderLine);
+    await writeList(io, isJson, page, holderFields, holderLine);
     return 0;
   });
 }
@@ -245,8 +246,4 @@ function holderLine(holder: HolderSummary): string {
   const { id, tier, standing, keys, lastUsed, team, name, labels, terms } = holder;
   const text = `${name ?? '-'}${labelText(labels) && `  (${labelText(labels)})`}${ownText(terms)}`;
   return columns(WIDTHS, [id, tier, standing, String(keys), lastUsed ?? '-', team ?? '-', text]);
-}
-
-function fieldsOf({ id, lastUsed, createdAt, teamId: _id, terms, ...holder }: HolderSummary) {
-  return { holder: id, ...holder, ...termsFields(terms), last_used: lastUsed, created_at: createdAt };
 }

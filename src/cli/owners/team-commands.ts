@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { storableText } from '../../auth/stored-text.ts';
 import { NO_TERMS, type Terms } from '../../config/terms.ts';
+import { teamFields } from '../../console/record-fields.ts';
 import type { TeamEvent, TeamResult, TeamSummary } from '../../store/organisation-record.ts';
 import { type Arguments, readArguments } from '../arguments.ts';
 import { runSubcommand, writeList } from '../support-command.ts';
@@ -62,7 +63,7 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
     const line = ({ name, holders, terms, ...team }: TeamSummary) =>
       `${String(holders).padStart(7)}  ${name}${labelText(team.labels) && `  (${labelText(team.labels)})`}${ownText(terms)}`;
     if (!isJson) await write(io.stdout, 'HOLDERS  TEAM\n');
-    await writeList(io, isJson, page, fieldsOf, line);
+    await writeList(io, isJson, page, teamFields, line);
     return 0;
   });
 }
@@ -124,11 +125,6 @@ async function remove(argv: readonly string[], io: CommandIo): Promise<number> {
     await write(io.stdout, 'Removed the team.\n');
     return 0;
   });
-}
-
-function fieldsOf({ name, labels, holders, terms, createdAt: created_at }: TeamSummary) {
-  const { limits, budget } = termsFields(terms);
-  return { name, labels, holders, limits, budget, created_at };
 }
 
 const OUTCOMES = { added: 'is added', changed: 'is changed', same: 'is as before' } as const;

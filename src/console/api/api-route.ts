@@ -1,0 +1,137 @@
+// A route of the API: who may call it, what it takes, what it answers. Validation, the OpenAPI document and the tests are made from it.
+import { z } from 'zod';
+import { GatewayError } from '../../errors.ts';
+import type { Role } from '../../store/operator-record.ts';
+import type { ConsoleDesk } from '../console-desk.ts';
+import type { Operator } from '../console-identity.ts';
+
+/** One call, validated. */
+export interface ApiCall<Query, Body> {
+  readonly desk: ConsoleDesk;
+  readonly operator: Operator;
+  /** For histories: `operator:ann`. */
+  readonly actor: string;
+  /** Segments of the path, decoded. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: Query;
+  readonly body: Body;
+}
+
+export type AnyCall = ApiCall<unknown, unknown>;
+type Fields = z.ZodObject<z.ZodRawShape, z.core.$strict>;
+type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+
+export interface ApiRoute {
+  readonly method: Method;
+  /** Below `/api/v1`, such as `/keys/:prefix`. */
+  readonly path: string;
+  /** Name in events and in the document: `keys.revoke`. */
+  readonly name: string;
+  readonly role: Role;
+  readonly about: string;
+  readonly query: Fields;
+  /** Undefined for a call without a body. */
+  readonly body: Fields | undefined;
+  readonly answer: z.ZodType;
+  /** Forms of the parameters of the path. */
+  readonly params: Readonly<Record<string, z.ZodString>>;
+  /** The record that the call changes, before and after; undefined where there is none. */
+  readonly record: ((call: Pick<AnyCall, 'desk' | 'params'>) => Promise<object | undefined>) | undefined;
+  readonly run: (call: AnyCall) => Promise<object>;
+  /** Members of the answer that are shown once: events and repeated answers have null. */
+  readonly secrets: readonly string[];
+}
+
+interface RouteSpec<Query extends Fields, Body extends Fields>
+  extends Pick<ApiRoute, 'method' | 'path' | 'name' | 'role' | 'about' | 'answer'> {
+  readonly query?: Query;
+  readonly body?: Body;
+  readonly params?: ApiRoute['params'];
+  readonly record?: ApiRoute['record'];
+  readonly secrets?: readonly string[];
+  run(call: ApiCall<z.output<Query>, z.output<Body>>): Promise<object>;
+}
+
+const NONE = z.strictObject({});
+
+export function route<Query extends Fields = typeof NONE, Body extends Fields = typeof NONE>(
+  spec: RouteSpec<Query, Body>,
+): ApiRoute {
+  const { query, body, params = {}, record, secrets = [], run, ...others } = spec;
+  return {
+    ...others,
+    query: query ?? NONE,
+    body,
+    params,
+    record,
+    secrets,
+    // The server parses both by these schemas before it calls.
+    run: (call) =>
+      run({
+        ...call,
+        query: call.query as z.output<Query>,
+        body: call.body as z.output<Body>,
+      }),
+  };
+}
+
+const MAX_ITEMS = 500;
+const ITEMS = 50;
+
+/** Query of a list: at most `limit` items, from behind `cursor`. */
+export const PAGE = {
+  limit: z.coerce.number().int().min(1).max(MAX_ITEMS).default(ITEMS).describe('Maximum number of items.'),
+  cursor: z.string().max(2000).optional().describe('`next_cursor` of the page before.'),
+};
+
+/** The answer of a list. */
+export function pageOf(item: z.ZodType) {
+  return z.strictObject({
+    items: z.array(item),
+    next_cursor: z.string().nullable().describe('For the next page; null on the last one.'),
+  });
+}
+
+/**
+ * One page of a list.
+ * @param form what a cursor has
+ * @param read items behind the cursor; one more than a page tells whether there is another
+ * @param cursorOf the cursor behind an item
+ * @throws GatewayError `invalid_value` for a cursor that is none of this list
+ */
+export async function readPage<Item, Cursor>(
+  { limit, cursor }: { readonly limit: number; readonly cursor?: string | undefined },
+  form: z.ZodType<Cursor>,
+  read: (limit: number, after: Cursor | undefined) => Promise<readonly Item[]>,
+  cursorOf: (item: Item) => Cursor,
+  shown: (item: Item) => object,
+) {
+  const found = await read(limit + 1, cursor === undefined ? undefined : cursorFrom(form, cursor));
+  const items = found.slice(0, limit);
+  const last = items.at(-1);
+  const isLast = found.length <= limit || last === undefined;
+  const next = isLast ? null : Buffer.from(JSON.stringify(cursorOf(last))).toString('base64url');
+  return { items: items.map(shown), next_cursor: next };
+}
+
+function cursorFrom<Cursor>(form: z.ZodType<Cursor>, text: string): Cursor {
+  try {
+    return form.parse(JSON.parse(Buffer.from(text, 'base64url').toString()));
+  } catch (cause) {
+    throw new GatewayError('invalid_value', 'The cursor is not one of this list.', {
+      param: 'cursor',
+      cause,
+    });
+  }
+}
+
+/** Forms of what identifies records in paths. */
+export const PREFIX = z.string().regex(/^[0-9a-f]{8}$/);
+export const HOLDER = z.string().regex(/^(?:[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f-]{27})$/);
+export const NAME = z.string().min(1).max(200);
+
+/** @throws GatewayError `record_not_found` */
+export function requireRecord<Found extends object>(what: string, record: Found | undefined): Found {
+  if (record !== undefined) return record;
+  throw new GatewayError('record_not_found', `There is no such ${what}.`);
+}

@@ -1,0 +1,37 @@
+// All routes of the API.
+import { z } from 'zod';
+import { ROLES } from '../../store/operator-record.ts';
+import type { ApiRoute } from './api-route.ts';
+import { route } from './api-route.ts';
+import { CHANGE_ROUTES } from './change-routes.ts';
+import { openApi } from './openapi.ts';
+import { OWNER_ROUTES } from './owner-routes.ts';
+import { REPORT_ROUTES } from './report-routes.ts';
+
+export const API_ROUTES: readonly ApiRoute[] = [
+  route({
+    method: 'GET',
+    path: '/openapi.json',
+    name: 'openapi',
+    role: 'viewer',
+    about: 'This API as an OpenAPI 3.1 document.',
+    answer: z.looseObject({ openapi: z.literal('3.1.0') }),
+    run: async () => openApi(API_ROUTES),
+  }),
+  route({
+    method: 'GET',
+    path: '/me',
+    name: 'me',
+    role: 'viewer',
+    about: 'The operator who calls.',
+    answer: z.strictObject({
+      name: z.string(),
+      role: z.enum(ROLES),
+      via: z.enum(['token', 'session', 'sso']),
+    }),
+    run: async ({ operator: { name, role, via } }) => ({ name, role, via }),
+  }),
+  ...OWNER_ROUTES,
+  ...REPORT_ROUTES,
+  ...CHANGE_ROUTES,
+];

@@ -1,0 +1,213 @@
+// The forms of what the API takes and answers.
+import { z } from 'zod';
+import { PLAIN_LIMITS } from '../../config/limit-table.ts';
+import { TIERS } from '../../config/schema/config-schema.ts';
+import { ORDER_BILLING_STATUSES, ORDER_STATES } from '../../store/billing-record.ts';
+import { BILLING_STATUSES, KEY_STATES } from '../../store/key-record.ts';
+import { ROLES } from '../../store/operator-record.ts';
+import { upstreamState } from '../../upstream/state/upstream-state.ts';
+
+const time = z.string().describe('RFC 3339, UTC.');
+const optionalTime = time.nullable();
+export const tier = z.enum(TIERS);
+export const standing = z.enum(BILLING_STATUSES);
+export const keyState = z.enum(KEY_STATES);
+export const orderState = z.enum(ORDER_STATES);
+const labels = z.record(z.string(), z.string());
+const limitValues = z.record(z.string(), z.union([z.number(), z.literal('none')]));
+const budgetValues = z.record(z.string(), z.union([z.number(), z.literal('none'), z.array(z.number())]));
+
+const ownLimits = { limits: limitValues.nullable(), budget: budgetValues.nullable() };
+const terms = {
+  models: z.array(z.string()).nullable(),
+  endpoints: z.array(z.string()).nullable(),
+  ...ownLimits,
+  model_limits: z.record(z.string(), z.strictObject(ownLimits)).nullable(),
+};
+const tierLimits = { tier_limits: limitValues, tier_budget: budgetValues.nullable() };
+const change = { at: time, actor: z.string().nullable(), reason: z.string().nullable() };
+
+const keyFields = {
+  prefix: z.string(),
+  state: keyState,
+  tier,
+  standing,
+  holder: z.string(),
+  holder_name: z.string().nullable(),
+  name: z.string().nullable(),
+  version: z.number(),
+  created_at: time,
+  ended_at: optionalTime,
+  replaces: z.string().nullable(),
+  replaced_by: z.string().nullable(),
+  expires_at: optionalTime,
+  ...terms,
+};
+export const listedKey = z.strictObject({ ...keyFields, last_used: z.string().nullable() });
+
+export const order = z.strictObject({
+  order: z.string(),
+  tier,
+  state: orderState,
+  standing: z.enum(ORDER_BILLING_STATUSES),
+  reason: z.string().nullable(),
+  amount: z.number(),
+  currency: z.string(),
+  interval: z.string(),
+  provider: z.string(),
+  live: z.boolean(),
+  ...Object.fromEntries(
+    ['price', 'session', 'subscription', 'payment', 'customer', 'holder', 'key'].map((name) => [
+      name,
+      z.string().nullable(),
+    ]),
+  ),
+  ...Object.fromEntries(['cancelled', 'trusted', 'replaced'].map((name) => [name, z.boolean()])),
+  created_at: time,
+  ...Object.fromEntries(
+    ['key_used_at', 'paid_at', 'claimed_at', 'paid_until', 'ends_at', 'retry_at', 'due_at'].map((name) => [
+      name,
+      optionalTime,
+    ]),
+  ),
+});
+
+export const key = z.strictObject({
+  ...listedKey.shape,
+  labels,
+  ...tierLimits,
+  events: z.array(z.strictObject({ kind: z.string(), version: z.number(), ...change })),
+  orders: z.array(order),
+});
+
+export const listedHolder = z.strictObject({
+  holder: z.string(),
+  name: z.string().nullable(),
+  tier,
+  standing,
+  team: z.string().nullable(),
+  labels,
+  keys: z.number().describe('Number of active keys.'),
+  ...terms,
+  last_used: z.string().nullable(),
+  created_at: time,
+});
+export const holder = z.strictObject({
+  holder: z.string(),
+  name: z.string().nullable(),
+  team: z.string().nullable(),
+  tier,
+  standing,
+  labels,
+  ...terms,
+  ...tierLimits,
+  created_at: time,
+  keys: z.array(listedKey),
+});
+
+const teamFields = { name: z.string(), labels, ...ownLimits, created_at: time };
+export const listedTeam = z.strictObject({ ...teamFields, holders: z.number() });
+export const team = z.strictObject({
+  ...teamFields,
+  events: z.array(z.strictObject({ what: z.string(), ...change })),
+});
+
+/** A gateway reports it; otherwise only what the store and the configuration say is known. */
+export const upstream = z.union([
+  upstreamState,
+  z.strictObject({
+    upstream: z.string(),
+    state: z.enum(['unknown', 'drained', 'disabled']),
+    drained: upstreamState.shape.drained,
+  }),
+]);
+export const upstreamEvent = z.strictObject({
+  id: z.number(),
+  at: time,
+  upstream: z.string(),
+  model: z.string().nullable(),
+  what: z.string(),
+  reason: z.string().nullable(),
+  replica: z.string().nullable(),
+  actor: z.string().nullable(),
+});
+
+export const operator = z.strictObject({
+  name: z.string(),
+  role: z.enum(ROLES),
+  prefix: z.string(),
+  created_at: time,
+  expires_at: optionalTime,
+  last_used: optionalTime,
+});
+
+export const operatorEvent = z.strictObject({
+  id: z.number(),
+  at: time,
+  actor: z.string(),
+  address: z.string().nullable(),
+  what: z.string(),
+  target: z.string().nullable(),
+  reason: z.string().nullable(),
+  before: z.unknown(),
+  after: z.unknown(),
+  status: z.number().nullable().describe('Null for a change whose outcome is not known.'),
+});
+
+const replicas = z
+  .looseObject({ confirmed: z.number() })
+  .nullable()
+  .describe(
+    'Which replicas have confirmed the change; null without Redis: they learn of it within a second.',
+  );
+
+/** What a change answers: the record as it is now. */
+export function changed(record: z.ZodType) {
+  return z.strictObject({ record, replicas });
+}
+
+// --- what changes take ---------------------------------------------------------------------------------------------
+
+const limitName = z.enum(PLAIN_LIMITS.map(({ name }) => name));
+const value = z.union([z.number(), z.literal('none'), z.literal('tier')]);
+const limitChanges = {
+  limits: z.partialRecord(limitName, value).optional().describe('`tier` goes back to the limit of the tier.'),
+  budget: z.strictObject({ per_day: value, per_month: value }).partial().optional(),
+  soft: z.union([z.array(z.number()).min(1), z.literal('none'), z.literal('tier')]).optional(),
+};
+export const limitFields = {
+  ...limitChanges,
+  force: z.boolean().optional().describe('Allows more than the tier has.'),
+};
+export const termsFields = {
+  ...limitFields,
+  models: z.array(z.string()).min(1).nullable().optional().describe('Null: all of the tier.'),
+  endpoints: z.array(z.string()).min(1).nullable().optional(),
+};
+export const modelLimits = z
+  .record(z.string(), z.strictObject({ limits: limitChanges.limits, budget: limitChanges.budget }))
+  .optional();
+export const labelChange = z
+  .record(z.string(), z.string().nullable())
+  .optional()
+  .describe('Null removes a label.');
+export const newLabels = labels.optional();
+export const reason = { reason: z.string().optional().describe('For the history.') };
+
+type Limits = z.output<z.ZodObject<typeof limitChanges>>;
+
+/** Options of commands for these limits. @param model for the limits of a holder with one model */
+export function limitArguments(
+  { limits = {}, budget = {}, soft }: Limits,
+  model?: string,
+): Readonly<Record<string, string | readonly string[]>> {
+  const [of, kind] = model === undefined ? ['', ''] : [`${model}:`, 'model-'];
+  const budgets = Object.entries(budget).map(
+    ([name, amount]) => `${of}${amount}/${name.slice('per_'.length)}`,
+  );
+  return {
+    [`${kind}limit`]: Object.entries(limits).map(([name, amount]) => `${of}${name}=${amount}`),
+    [`${kind}budget`]: budgets,
+    ...(soft !== undefined && { soft: String(soft) }),
+  };
+}

@@ -1,0 +1,240 @@
+// Answers calls of the API: finds the route, checks role and form, and records each change before it is done.
+import { createHash, randomUUID } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setTimeout } from 'node:timers/promises';
+import type { z } from 'zod';
+import { type ERRORS, GatewayError, isServerFault } from '../../errors.ts';
+import { maskKeys } from '../../telemetry/log/key-mask.ts';
+import { readText, sendJson } from '../console-answer.ts';
+import type { ConsoleDesk } from '../console-desk.ts';
+import { type ConsoleIdentity, type Operator, requireRole } from '../console-identity.ts';
+import { type AnyCall, type ApiRoute, requireRecord } from './api-route.ts';
+import { API_ROUTES } from './api-routes.ts';
+import { differenceFrom, etagOf } from './record-etag.ts';
+
+const MAX_REQUEST_KEY = 255;
+/** Longer than a change takes, in milliseconds. */
+const LEASE_MS = 30_000;
+const LEASE_PAUSE_MS = 50;
+const LEASE_ATTEMPTS = 100;
+
+interface ApiParts {
+  readonly desk: ConsoleDesk;
+  readonly identity: ConsoleIdentity;
+}
+
+/** An error with members of its own in the problem details. */
+export class ProblemError extends GatewayError {
+  readonly more: object;
+
+  constructor(code: keyof typeof ERRORS, message: string, more: object) {
+    super(code, message);
+    this.more = more;
+  }
+}
+
+/** @throws GatewayError, which the caller answers as problem details */
+export async function answerApi(
+  { desk, identity }: ApiParts,
+  request: IncomingMessage,
+  response: ServerResponse,
+  url: URL,
+): Promise<void> {
+  const operator = await identity.operatorOf(request);
+  if (operator.setCookie !== undefined) response.setHeader('set-cookie', operator.setCookie);
+  const { route, params } = findRoute(request.method ?? '', url.pathname.slice('/api/v1'.length), response);
+  requireRole(operator, route.role);
+  for (const [name, form] of Object.entries(route.params))
+    if (!form.safeParse(params[name]).success) throw new GatewayError('record_not_found');
+  const isChange = route.method !== 'GET';
+  if (isChange) identity.requireOwnPage(request, operator);
+  const call: AnyCall = {
+    ...{ desk, operator, params, actor: operatorActor(operator) },
+    query: parsed(route.query, queryOf(url)),
+    body: route.body === undefined ? undefined : parsed(route.body, await readJson(request)),
+  };
+  if (isChange) {
+    const work = () => change(route, call, request, response, identity.addressOf(request), url);
+    return request.headers['if-match'] === undefined
+      ? work()
+      : alone(desk, Object.values(params).join('/'), work);
+  }
+  const answer = await route.run(call);
+  sendJson(response, 200, answer, { etag: Object.keys(params).length === 0 ? undefined : etagOf(answer) });
+}
+
+/** Names behind a proxy and those of tokens are different people. */
+export function operatorActor({ name, via }: Operator): string {
+  return `${via === 'sso' ? 'sso' : 'operator'}:${name}`;
+}
+
+function findRoute(method: string, path: string, response: ServerResponse) {
+  const segments = path.split('/').map((segment) => {
+    try {
+      return decodeURIComponent(segment);
+    } catch {
+      throw new GatewayError('unknown_url');
+    }
+  });
+  const found = API_ROUTES.flatMap((route) => {
+    const params = paramsOf(route, segments);
+    return params === undefined ? [] : [{ route, params }];
+  });
+  if (found.length === 0) throw new GatewayError('unknown_url');
+  const wanted = method === 'HEAD' ? 'GET' : method;
+  const match = found.find(({ route }) => route.method === wanted);
+  if (match !== undefined) return match;
+  response.setHeader('allow', [...new Set(found.map(({ route }) => route.method))].join(', '));
+  throw new GatewayError('method_not_allowed');
+}
+
+/** The parameters of a path; undefined where the route has another one. Words go before parameters by their order in the table. */
+function paramsOf({ path }: ApiRoute, segments: readonly string[]): Record<string, string> | undefined {
+  const parts = path.split('/');
+  if (parts.length !== segments.length) return undefined;
+  const params: Record<string, string> = {};
+  for (const [index, part] of parts.entries()) {
+    const segment = segments[index] ?? '';
+    if (part.startsWith(':')) params[part.slice(1)] = segment;
+    else if (part !== segment) return undefined;
+  }
+  return params;
+}
+
+/** A name that is given several times is a list. */
+function queryOf({ searchParams }: URL): object {
+  const names = [...new Set(searchParams.keys())];
+  return Object.fromEntries(
+    names.map((name) => {
+      const values = searchParams.getAll(name);
+      return [name, values.length === 1 ? values[0] : values];
+    }),
+  );
+}
+
+async function readJson(request: IncomingMessage): Promise<unknown> {
+  const text = await readText(request);
+  // A call whose members are all optional needs no body.
+  if (text === '') return {};
+  const type = request.headers['content-type']?.split(';')[0]?.trim().toLowerCase();
+  if (type !== 'application/json') throw new GatewayError('unsupported_content_type');
+  try {
+    return JSON.parse(text);
+  } catch {
+    // Without the parser's error, which quotes the text.
+    throw new GatewayError('invalid_json');
+  }
+}
+
+/** @throws GatewayError `invalid_value` that names all wrong members */
+function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
+  const result = schema.safeParse(given);
+  if (result.success) return result.data;
+  const faults = result.error.issues.map(({ path, message, ...issue }) => ({
+    where: path.join('.'),
+    // Zod lists unknown members in an issue of the whole.
+    what: 'keys' in issue && path.length === 0 ? `${message}` : message,
+  }));
+  const [first] = faults;
+  const where = first === undefined || first.where === '' ? '' : `${first.where}: `;
+  throw new ProblemError('invalid_value', maskKeys(`${where}${first?.what ?? 'wrong'}.`), { faults });
+}
+
+/**
+ * Runs a change with `if-match` alone in the fleet, so that nobody changes the record between the comparison and the change.
+ * @throws GatewayError `request_unsettled` when others hold it for too long
+ */
+async function alone(desk: ConsoleDesk, target: string, work: () => Promise<void>): Promise<void> {
+  // A few names, because the store keeps each.
+  const bucket = createHash('sha256').update(target).digest()[0] ?? 0;
+  const [name, owner] = [`console change ${bucket}`, randomUUID()];
+  const { billing } = desk.store;
+  const take = (ms: number) => {
+    const now = Date.now();
+    return billing.takeTask(name, owner, new Date(now).toISOString(), new Date(now + ms).toISOString());
+  };
+  for (let attempt = 1; !(await take(LEASE_MS)); attempt += 1) {
+    if (attempt === LEASE_ATTEMPTS)
+      throw new GatewayError('request_unsettled', 'Others change this record at the moment.');
+    await setTimeout(LEASE_PAUSE_MS);
+  }
+  try {
+    await work();
+  } finally {
+    // It ends by itself, too.
+    await take(0).catch(() => false);
+  }
+}
+
+/** Records the change, does it, and records what came of it. A repeated request gets the answer of the first. */
+async function change(
+  route: ApiRoute,
+  call: AnyCall,
+  request: IncomingMessage,
+  response: ServerResponse,
+  address: string,
+  url: URL,
+): Promise<void> {
+  const { desk, params, body, actor } = call;
+  const { operators } = desk.store;
+  const before = await route.record?.(call);
+  const requestKey = requestKeyOf(request);
+  const digest = createHash('sha256')
+    .update(JSON.stringify([route.name, url.pathname, url.search, body]))
+    .digest('hex');
+  const event = await operators.addEvent({
+    ...{ at: new Date(desk.now()).toISOString(), actor, address, what: route.name, requestKey },
+    ...{ target: Object.values(params)[0] ?? null, reason: reasonOf(body), status: null, after: null },
+    before: before === undefined ? null : JSON.stringify(before),
+    digest: requestKey === null ? null : digest,
+  });
+  if ('known' in event) {
+    const { known } = event;
+    if (known.digest !== digest) throw new GatewayError('request_key_reused');
+    if (known.status === null || known.after === null) throw new GatewayError('request_unsettled');
+    return sendJson(response, known.status, JSON.parse(known.after), { 'idempotency-replayed': 'true' });
+  }
+  let answer: object;
+  try {
+    if (route.record !== undefined) requireSame(requireRecord('record', before), request, body);
+    answer = await route.run(call);
+  } catch (error) {
+    // Refused: nothing was done, and the same key can be used again. After a failure nobody knows.
+    if (error instanceof GatewayError && !isServerFault(error.status)) await operators.dropEvent(event.id);
+    throw error;
+  }
+  const hidden = Object.fromEntries(route.secrets.map((name) => [name, null]));
+  await operators.settleEvent(event.id, { status: 200, after: JSON.stringify({ ...answer, ...hidden }) });
+  const record: unknown = Reflect.get(answer, 'record');
+  sendJson(response, 200, answer, {
+    etag: typeof record === 'object' && record !== null ? etagOf(record) : undefined,
+  });
+}
+
+/** @throws ProblemError `record_changed` with what is different now */
+function requireSame(record: object, request: IncomingMessage, body: unknown): void {
+  const wanted = request.headers['if-match'];
+  if (wanted === undefined || wanted === '*') return;
+  const difference = differenceFrom(wanted, record, body);
+  if (difference.length === 0) return;
+  const names = difference.map(({ field }) => field).join(', ');
+  throw new ProblemError('record_changed', `The record has changed since you read it: ${names}.`, {
+    difference,
+    current: record,
+  });
+}
+
+function requestKeyOf({ headers }: IncomingMessage): string | null {
+  const key = headers['idempotency-key']?.toString();
+  if (key === undefined) return null;
+  if (/^[\x21-\x7e]{1,255}$/.test(key)) return key;
+  throw new GatewayError(
+    'invalid_value',
+    `The Idempotency-Key has 1 to ${MAX_REQUEST_KEY} printable characters.`,
+  );
+}
+
+function reasonOf(body: unknown): string | null {
+  const reason: unknown = typeof body === 'object' && body !== null ? Reflect.get(body, 'reason') : undefined;
+  return typeof reason === 'string' ? maskKeys(reason) : null;
+}

@@ -1,0 +1,156 @@
+// Calls of the API that read keys, holders and teams.
+import { z } from 'zod';
+import { GatewayError } from '../../errors.ts';
+import { isPrefix } from '../../store/key-record.ts';
+import type { Store } from '../../store/store.ts';
+import { holderFields, listedFields, teamFields } from '../record-fields.ts';
+import { holderRecord, keyRecord, teamRecord } from './api-records.ts';
+import { HOLDER, NAME, PAGE, PREFIX, pageOf, readPage, requireRecord, route } from './api-route.ts';
+import {
+  holder,
+  key,
+  keyState,
+  listedHolder,
+  listedKey,
+  listedTeam,
+  standing,
+  team,
+  tier,
+} from './api-schemas.ts';
+
+export const labelFilter = z
+  .union([z.string(), z.array(z.string())])
+  .optional()
+  .describe('`NAME=VALUE`, any number of times; a VALUE may end with `*`.');
+const holderFilter = {
+  name: z.string().optional().describe('Beginning of the name of the holder.'),
+  team: z.string().optional(),
+  tier: tier.optional(),
+  label: labelFilter,
+};
+
+/** Conditions for the store. @throws GatewayError `invalid_value`, `record_not_found` */
+async function holderConditions(
+  store: Store,
+  { name, team: teamName, tier: ofTier, label = [] }: z.output<z.ZodObject<typeof holderFilter>>,
+) {
+  const labels = [label].flat().map((text): readonly [string, string] => {
+    const at = text.indexOf('=');
+    if (at < 1) throw new GatewayError('invalid_value', 'A label is NAME=VALUE.', { param: 'label' });
+    return [text.slice(0, at), text.slice(at + 1)];
+  });
+  const found = teamName === undefined ? undefined : await store.organisation.findTeam({ name: teamName });
+  if (teamName !== undefined) requireRecord('team', found);
+  return {
+    ...(name !== undefined && { name }),
+    ...(ofTier !== undefined && { tier: ofTier }),
+    ...(found !== undefined && { teamId: found.id }),
+    labels: Object.fromEntries(labels),
+  };
+}
+
+const prefixCursor = z.strictObject({ prefix: z.string().refine(isPrefix) });
+
+export const OWNER_ROUTES = [
+  route({
+    method: 'GET',
+    path: '/keys',
+    name: 'keys.list',
+    role: 'viewer',
+    about: 'Keys, in the order of issue.',
+    query: z.strictObject({
+      ...PAGE,
+      ...holderFilter,
+      state: keyState.optional(),
+      holder: z.string().optional().describe('Id of the holder.'),
+      unused_since: z.iso.date().optional().describe('Last used before this day, or never.'),
+      expires_before: z.iso.datetime().optional(),
+    }),
+    answer: pageOf(listedKey),
+    run: async ({ desk: { store }, query }) => {
+      const { state, holder: holderId, unused_since: unusedSince, expires_before: expiresBefore } = query;
+      const filter = {
+        ...(await holderConditions(store, query)),
+        ...(state !== undefined && { state }),
+        ...(holderId !== undefined && { holderId }),
+        ...(unusedSince !== undefined && { unusedSince }),
+        ...(expiresBefore !== undefined && { expiresBefore }),
+      };
+      return readPage(
+        query,
+        prefixCursor,
+        (limit, after) => store.listKeys({ ...filter, limit, ...(after && { after: after.prefix }) }),
+        ({ prefix }) => ({ prefix }),
+        listedFields,
+      );
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/keys/:prefix',
+    name: 'keys.show',
+    role: 'viewer',
+    about: 'A key with its history.',
+    params: { prefix: PREFIX },
+    answer: key,
+    run: async ({ desk, params }) => requireRecord('key', await keyRecord(desk, params['prefix'] ?? '')),
+  }),
+  route({
+    method: 'GET',
+    path: '/holders',
+    name: 'holders.list',
+    role: 'viewer',
+    about: 'Holders, ordered by id.',
+    query: z.strictObject({ ...PAGE, ...holderFilter, standing: standing.optional() }),
+    answer: pageOf(listedHolder),
+    run: async ({ desk: { store }, query }) => {
+      const conditions = await holderConditions(store, query);
+      const filter = { ...conditions, ...(query.standing !== undefined && { standing: query.standing }) };
+      return readPage(
+        query,
+        z.strictObject({ id: z.string() }),
+        (limit, after) => store.organisation.searchHolders(filter, limit, after?.id),
+        ({ id }) => ({ id }),
+        holderFields,
+      );
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/holders/:holder',
+    name: 'holders.show',
+    role: 'viewer',
+    about: 'A holder and its keys.',
+    params: { holder: HOLDER },
+    answer: holder,
+    run: async ({ desk, params }) =>
+      requireRecord('holder', await holderRecord(desk, params['holder'] ?? '')),
+  }),
+  route({
+    method: 'GET',
+    path: '/teams',
+    name: 'teams.list',
+    role: 'viewer',
+    about: 'Teams, ordered by name.',
+    query: z.strictObject(PAGE),
+    answer: pageOf(listedTeam),
+    run: ({ desk: { store }, query }) =>
+      readPage(
+        query,
+        z.strictObject({ name: z.string() }),
+        (limit, after) => store.organisation.listTeams({ limit, ...(after && { after: after.name }) }),
+        ({ name }) => ({ name }),
+        teamFields,
+      ),
+  }),
+  route({
+    method: 'GET',
+    path: '/teams/:name',
+    name: 'teams.show',
+    role: 'viewer',
+    about: 'A team with its history.',
+    params: { name: NAME },
+    answer: team,
+    run: async ({ desk, params }) => requireRecord('team', await teamRecord(desk, params['name'] ?? '')),
+  }),
+];

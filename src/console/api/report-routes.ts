@@ -1,0 +1,247 @@
+// Calls of the API that read everything else: configuration, usage, upstreams, orders and events.
+import { z } from 'zod';
+import { TIERS } from '../../config/schema/config-schema.ts';
+import type { OperatorEvent } from '../../store/operator-record.ts';
+import { argvOf, commandJson } from '../command-runner.ts';
+import { operatorFields } from '../operator-tokens.ts';
+import { orderFields, tierFields } from '../record-fields.ts';
+import { orderRecord, upstreamRecord, upstreamRecords } from './api-records.ts';
+import { NAME, PAGE, pageOf, readPage, requireRecord, route } from './api-route.ts';
+import { operator, operatorEvent, order, orderState, tier, upstream, upstreamEvent } from './api-schemas.ts';
+import { labelFilter } from './owner-routes.ts';
+
+const OPERATORS = 1000;
+const idCursor = z.strictObject({ id: z.number() });
+
+function eventFields({ digest: _digest, requestKey: _key, before, after, ...event }: OperatorEvent) {
+  return {
+    ...event,
+    before: before === null ? null : JSON.parse(before),
+    after: after === null ? null : JSON.parse(after),
+  };
+}
+
+export const REPORT_ROUTES = [
+  route({
+    method: 'GET',
+    path: '/tiers',
+    name: 'tiers.list',
+    role: 'viewer',
+    about: 'The tiers of the configuration in force, with their limits.',
+    answer: z.strictObject({ items: z.array(z.looseObject({ tier })) }),
+    run: async ({ desk }) => {
+      const { tiers } = desk.config().dynamic;
+      return {
+        items: TIERS.flatMap((name) =>
+          tiers[name] === undefined ? [] : [{ tier: name, ...tierFields(tiers[name]) }],
+        ),
+      };
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/routes',
+    name: 'routes.list',
+    role: 'viewer',
+    about: 'The models of the configuration in force, and where their requests go.',
+    answer: z.strictObject({
+      config: z.strictObject({ hash: z.string() }),
+      items: z.array(
+        z.strictObject({
+          model: z.string(),
+          tiers: z.array(tier),
+          endpoints: z.array(z.string()),
+          targets: z.array(
+            z.strictObject({
+              upstream: z.string(),
+              model: z.string(),
+              weight: z.number(),
+              priority: z.number(),
+            }),
+          ),
+        }),
+      ),
+    }),
+    run: async ({ desk }) => {
+      const { hash, dynamic } = desk.config();
+      const items = Object.entries(dynamic.models).map(([model, { tiers, endpoints, targets }]) => ({
+        ...{ model, tiers, endpoints },
+        targets: targets.map(({ upstream: name, model: target, weight, priority }) => ({
+          ...{ upstream: name, model: target, weight, priority },
+        })),
+      }));
+      return { config: { hash }, items };
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/explain',
+    name: 'explain',
+    role: 'viewer',
+    about: 'Where a request for a model would go now, and with which limits: `tollgate explain --json`.',
+    query: z.strictObject({
+      model: z.string().min(1).max(1000),
+      tier: tier.optional(),
+      key: z.string().optional(),
+    }),
+    answer: z.looseObject({ model: z.string() }),
+    run: async ({ desk, query }) =>
+      z.looseObject({}).parse(await commandJson(desk, argvOf(['explain'], null, { ...query, json: true }))),
+  }),
+  route({
+    method: 'GET',
+    path: '/usage',
+    name: 'usage.report',
+    role: 'viewer',
+    about: 'Sums of usage by up to three groups: `tollgate usage --json`.',
+    query: z.strictObject({
+      by: z.string().optional().describe('Groups with commas, such as `day,model`.'),
+      since: z.string().optional().describe('Such as `7d` or `2030-01-31`.'),
+      until: z.string().optional(),
+      month: z.string().optional(),
+      tier: tier.optional(),
+      model: z.string().optional(),
+      team: z.string().optional(),
+      holder: z.string().optional(),
+      key: z.string().optional(),
+      label: labelFilter,
+    }),
+    answer: z.looseObject({
+      from: z.string(),
+      to: z.string(),
+      by: z.string(),
+      lines: z.array(z.looseObject({})),
+      totals: z.looseObject({}),
+    }),
+    run: async ({ desk, query: { label = [], ...query } }) => {
+      const argv = argvOf(['usage'], null, { ...query, label: [label].flat(), json: true });
+      return z.looseObject({}).parse(await commandJson(desk, argv));
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/usage/months',
+    name: 'usage.months',
+    role: 'viewer',
+    about: 'Months with usage, and when they were closed.',
+    answer: z.strictObject({ items: z.array(z.looseObject({ month: z.string() })) }),
+    run: async ({ desk }) => {
+      const months = await commandJson(desk, argvOf(['usage', 'months'], null, { json: true }));
+      return { items: z.array(z.looseObject({})).parse(months) };
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/upstreams',
+    name: 'upstreams.list',
+    role: 'viewer',
+    about: 'The states of all upstreams.',
+    answer: z.strictObject({ items: z.array(upstream) }),
+    run: async ({ desk }) => ({ items: await upstreamRecords(desk) }),
+  }),
+  route({
+    method: 'GET',
+    path: '/upstreams/:name',
+    name: 'upstreams.show',
+    role: 'viewer',
+    about: 'The state of an upstream.',
+    params: { name: NAME },
+    answer: upstream,
+    run: async ({ desk, params }) =>
+      requireRecord('upstream', await upstreamRecord(desk, params['name'] ?? '')),
+  }),
+  route({
+    method: 'GET',
+    path: '/upstream-events',
+    name: 'upstreams.events',
+    role: 'viewer',
+    about: 'Changes of the states of upstreams, newest first.',
+    query: z.strictObject({ ...PAGE, upstream: z.string().optional() }),
+    answer: pageOf(upstreamEvent),
+    run: ({ desk: { store }, query }) =>
+      readPage(
+        query,
+        idCursor,
+        (limit, after) =>
+          store.upstreams.events({
+            limit,
+            ...(query.upstream !== undefined && { upstream: query.upstream }),
+            ...(after && { before: after.id }),
+          }),
+        ({ id }) => ({ id }),
+        (event) => event,
+      ),
+  }),
+  route({
+    method: 'GET',
+    path: '/orders',
+    name: 'orders.list',
+    role: 'viewer',
+    about: 'Orders that cost something, oldest first.',
+    query: z.strictObject({ ...PAGE, state: orderState.optional() }),
+    answer: pageOf(order),
+    run: ({ desk: { store }, query }) =>
+      readPage(
+        query,
+        z.strictObject({ createdAt: z.string(), id: z.string() }),
+        (limit, after) =>
+          store.billing.listOrders({
+            limit,
+            ...(query.state !== undefined && { state: query.state }),
+            ...(after && { after }),
+          }),
+        ({ createdAt, id }) => ({ createdAt, id }),
+        orderFields,
+      ),
+  }),
+  route({
+    method: 'GET',
+    path: '/orders/:order',
+    name: 'orders.show',
+    role: 'viewer',
+    about: 'An order, by its id or that of its payment session.',
+    params: { order: NAME },
+    answer: order,
+    run: async ({ desk, params }) => requireRecord('order', await orderRecord(desk, params['order'] ?? '')),
+  }),
+  route({
+    method: 'GET',
+    path: '/events',
+    name: 'events.list',
+    role: 'support',
+    about: 'What operators did, newest first.',
+    query: z.strictObject({
+      ...PAGE,
+      actor: z.string().optional(),
+      what: z.string().optional(),
+      target: z.string().optional(),
+    }),
+    answer: pageOf(operatorEvent),
+    run: ({ desk: { store }, query: { actor, what, target, ...page } }) =>
+      readPage(
+        page,
+        idCursor,
+        (limit, after) =>
+          store.operators.events({
+            limit,
+            ...(actor !== undefined && { actor }),
+            ...(what !== undefined && { what }),
+            ...(target !== undefined && { target }),
+            ...(after && { before: after.id }),
+          }),
+        ({ id }) => ({ id }),
+        eventFields,
+      ),
+  }),
+  route({
+    method: 'GET',
+    path: '/operators',
+    name: 'operators.list',
+    role: 'admin',
+    about: 'The operators. The command line adds and removes them.',
+    answer: z.strictObject({ items: z.array(operator) }),
+    run: async ({ desk: { store } }) => ({
+      items: (await store.operators.listOperators(OPERATORS)).map(operatorFields),
+    }),
+  }),
+];
