@@ -38,6 +38,7 @@ import { openMetering } from './proxy/reservation/metering.ts';
 import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
 import { openUpstreams } from './proxy/upstream-wiring.ts';
 import { Realtime } from './realtime/realtime-endpoint.ts';
+import { ResponsesSockets } from './realtime/responses-endpoint.ts';
 import { openStore } from './store/open.ts';
 import { AccessLog } from './telemetry/log/access-log.ts';
 import type { Logger } from './telemetry/log/logger.ts';
@@ -220,7 +221,7 @@ async function openUsage(
 function openProducts(
   { config, logger, resources }: CompositionOptions,
   { metrics, outbound, snapshot, resilience, store }: Foundation,
-  { keys: { authenticator, issuer } }: Front,
+  { keys: { authenticator, issuer }, server, overload }: Front,
   { metering, limiter }: Usage,
 ) {
   const room = new SpoolFiles({
@@ -247,8 +248,10 @@ function openProducts(
     outbound,
   });
   resources.add('billing', () => billing.close());
+  const pipeline = new Pipeline(relaying);
   return {
-    pipeline: new Pipeline(relaying),
+    pipeline,
+    responsesSockets: new ResponsesSockets({ ...common, pipeline, overload, server }),
     storedCalls: new StoredResponseCalls(relaying),
     realtime: new Realtime({ ...common, metering: sessions, usageReads }),
     passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
@@ -356,9 +359,11 @@ function mountRoutes(
   { metrics }: Foundation,
   { server, overload }: Front,
   metering: Usage,
-  { pipeline, storedCalls, realtime, passthrough, models, rotate, currentKey, billing }: Products,
+  products: Products,
   health: Health,
 ): void {
+  const { pipeline, storedCalls, realtime, responsesSockets, passthrough, models } = products;
+  const { rotate, currentKey, billing } = products;
   const v1 = (method: Method, path: string, handler: Handler) => {
     metrics.addRoute(path);
     server.route(method, path, overload.guard(handler));
@@ -373,6 +378,8 @@ function mountRoutes(
   v1('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
   const sessions = overload.guard((exchange) => realtime.answer(exchange));
   server.routeUpgrade('/v1/realtime', sessions);
+  const sockets = overload.guard((exchange) => responsesSockets.answer(exchange));
+  server.routeUpgrade('/v1/responses', sockets);
   const piped = overload.guard((exchange) => passthrough.answer(exchange));
   for (const path of PASSTHROUGH_PATHS) server.mount(path, piped);
 

@@ -165,7 +165,7 @@ export const ERRORS = {
   websocket_not_offered: invalid(
     426,
     'This URL does not support WebSockets. Send plain HTTP requests.',
-    'A WebSocket handshake was sent to a path that only answers plain HTTP requests.',
+    'A WebSocket handshake was sent to a path that only answers plain HTTP requests, or no upstream of the models of this key has `websocket`. Over a WebSocket: no upstream of the model has it.',
   ),
   too_many_failed_keys: limited(
     429,

@@ -46,7 +46,7 @@ export class Router {
     const handler = this.#routes.get(path)?.get(exchange.method);
     if (handler !== undefined) {
       exchange.route = path;
-      void this.#run(handler, exchange);
+      void this.run(handler, exchange);
       return;
     }
     const azure = this.#routes.has(path) ? undefined : azureTarget(exchange.target);
@@ -57,7 +57,8 @@ export class Router {
     } else this.reject(exchange);
   }
 
-  async #run(handler: Handler, exchange: Exchange): Promise<void> {
+  /** Runs a handler; an error that it throws is passed to `onFailure`. */
+  async run(handler: Handler, exchange: Exchange): Promise<void> {
     try {
       await handler(exchange);
     } catch (error) {

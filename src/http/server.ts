@@ -8,7 +8,6 @@ import type { ServerCertificate } from '../config/schema/listener-schema.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Tracing } from '../telemetry/traces/tracer.ts';
 import type { AcceptQueue } from './accept/accept-queue.ts';
 import { ConnectionIntake } from './accept/connection-intake.ts';
 import { PollPhase } from './accept/poll-phase.ts';
@@ -16,25 +15,20 @@ import { boundAddress } from './client-address.ts';
 import { Connection, type ListenerState } from './connection.ts';
 import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge, edgeRejectionFor } from './edge.ts';
-import { Exchange } from './exchange/exchange.ts';
-import { Exchanges } from './exchange/exchanges.ts';
+import type { Exchange } from './exchange/exchange.ts';
 import { answerError } from './exchange/response-writer.ts';
+import { RunningExchanges, type RunningExchangesOptions } from './exchange/running-exchanges.ts';
 import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
 import { createListener, type ListenerLimits, startListening } from './listener.ts';
-import { exchangeBegan, exchangeEnded } from './pieces/body-pacing.ts';
 import { type Handler, type Method, Router } from './router.ts';
 
 export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
 
-export interface ServerOptions extends ListenerLimits {
+export interface ServerOptions extends ListenerLimits, RunningExchangesOptions {
   /** Maps the peer address and `x-forwarded-for` to the client address. */
   readonly addressOf: (peer: string, forwardedFor: string | undefined) => string;
-  /** Called once per exchange, after its connection or response has ended. */
-  readonly onEnd: (exchange: Exchange) => void;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  /** Default: no tracing. */
-  readonly tracing?: Pick<Tracing, 'begin'>;
   /** Serves HTTPS with this pair. Default: HTTP. */
   readonly certificate?: ServerCertificate;
   /** Default: no page of another origin has access. */
@@ -66,8 +60,7 @@ export class Server {
     pollPhase: new PollPhase(),
     isOverloaded: () => this.acceptQueue.isOverloaded,
   };
-  readonly #active = new Exchanges();
-  readonly #inFlightChild: { set(value: number): void };
+  readonly #active: RunningExchanges;
   #draining = false;
   /** Nothing is accepted any more; a handshake may still end. */
   #isClosing = false;
@@ -80,7 +73,7 @@ export class Server {
     this.#options = options;
     this.#cors = options.cors ?? new Cors(() => []);
     this.#isLate = options.isLate ?? (() => false);
-    this.#inFlightChild = options.metrics.requestsInFlight.child({});
+    this.#active = new RunningExchanges(options);
     const server = createListener(
       options,
       (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
@@ -192,6 +185,7 @@ export class Server {
       const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
       this.#isClosing = true;
       for (const connection of this.#connections.values()) connection.finish();
+      for (const { onDrain } of this.#active) onDrain?.();
       setTimeout(() => this.#intake.close(), CUT_MS).unref();
       const deadline = setTimeout(() => this.endAll(), this.#drainAbort.signal.aborted ? 0 : timeout);
       await closed;
@@ -206,7 +200,7 @@ export class Server {
   endAll(): void {
     this.#drainAbort.abort();
     this.#cut += this.#active.size;
-    for (const exchange of this.#active) this.#stop(exchange, new GatewayError('draining'));
+    for (const exchange of this.#active) this.#active.stop(exchange, new GatewayError('draining'));
     // Destroys what is still open: unread responses, silent clients.
     setTimeout(() => {
       for (const socket of this.#connections.keys()) socket.destroy();
@@ -216,7 +210,7 @@ export class Server {
 
   /** Ends the running exchanges that match; streams are cut visibly. */
   endWhere(matches: (exchange: Exchange) => boolean, reason: GatewayError): void {
-    for (const exchange of this.#active) if (matches(exchange)) this.#stop(exchange, reason);
+    for (const exchange of this.#active) if (matches(exchange)) this.#active.stop(exchange, reason);
   }
 
   #open(socket: Socket): void {
@@ -266,7 +260,8 @@ export class Server {
       const exchange = this.#exchange(connection, request, response);
       exchange.upgrade = upgrade;
       if (this.#draining) connection.announceEnd();
-      if (connection.rejection !== undefined && !request.complete) this.#stop(exchange, connection.rejection);
+      if (connection.rejection !== undefined && !request.complete)
+        this.#active.stop(exchange, connection.rejection);
       this.#cors.apply(exchange);
       // While draining, a new WebSocket session would only be cut.
       const isTooLate = this.#drainAbort.signal.aborted || (upgrade !== undefined && this.#draining);
@@ -296,20 +291,30 @@ export class Server {
   }
 
   #exchange(connection: Connection, request: IncomingMessage, response: ServerResponse): Exchange {
-    const { addressOf, tracing } = this.#options;
     const forwarded = request.headers['x-forwarded-for'];
-    const address = addressOf(
+    const address = this.#options.addressOf(
       request.socket.remoteAddress ?? '',
       typeof forwarded === 'string' ? forwarded : undefined,
     );
-    const exchange = new Exchange(request, response, address);
-    exchange.span = tracing?.begin(request);
-    if (exchange.span !== undefined) exchange.access.trace_id = exchange.span.traceId;
+    const exchange = this.#active.begin(request, response, address, () => connection.leave());
     connection.take(exchange);
-    this.#active.add(exchange);
-    exchangeBegan();
-    this.#inFlightChild.set(this.#active.size);
-    response.once('close', () => this.#end(connection, exchange));
+    return exchange;
+  }
+
+  /**
+   * Serves a request that came inside another one, as an event of a WebSocket: it is counted, stopped and recorded like any other.
+   * @param response its 'close' ends the exchange
+   */
+  serveInner(
+    outer: Exchange,
+    request: IncomingMessage,
+    response: ServerResponse,
+    handler: Handler,
+  ): Exchange {
+    const exchange = this.#active.begin(request, response, outer.address);
+    exchange.route = outer.route;
+    exchange.deployment = outer.deployment;
+    void this.#router.run(handler, exchange);
     return exchange;
   }
 
@@ -342,28 +347,6 @@ export class Server {
     } else answerError(exchange, wrapped);
   }
 
-  #stop(exchange: Exchange, reason: GatewayError): void {
-    try {
-      exchange.stop(reason);
-    } catch (error) {
-      this.#options.logger.error({ err: error, request_id: exchange.id }, 'failed to stop a request cleanly');
-    }
-  }
-
-  #end(connection: Connection, exchange: Exchange): void {
-    const { onEnd, logger } = this.#options;
-    if (!exchange.answered) this.#stop(exchange, new GatewayError('client_closed'));
-    this.#active.delete(exchange);
-    exchangeEnded(exchange);
-    this.#inFlightChild.set(this.#active.size);
-    try {
-      onEnd(exchange);
-    } catch (error) {
-      logger.error({ err: error }, 'failed to write the access log');
-    }
-    connection.leave();
-  }
-
   /** Handles parse errors: llhttp emits no request for them, and Node's default response has no body. */
   #rejectMalformed(error: Error & { code?: string }, socket: Socket): void {
     const connection = this.#connections.get(socket);
@@ -383,7 +366,7 @@ export class Server {
     const rejection = edgeRejectionFor(error.code);
     if (unfinished) {
       // The reader of the incomplete body answers, unless a response was sent.
-      this.#stop(current, rejection);
+      this.#active.stop(current, rejection);
     } else this.#rejectUnread(socket, rejection);
   }
 

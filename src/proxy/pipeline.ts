@@ -126,7 +126,8 @@ export class Pipeline {
       exchange.isStream = facts.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
-      const resolved = routes.resolve(model, principal, endpoint.name);
+      const found = routes.resolve(model, principal, endpoint.name);
+      const resolved = endpoint.session?.usable(found) ?? found;
       exchange.entry = resolved.entry;
       const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
       if (form === undefined) checkMembers(resolved, body, scan);
@@ -190,7 +191,9 @@ export class Pipeline {
     const { exchange, principal, endpoint, facts, config, route, body, scan, form, reservation } = admitted;
     const { metrics, resilience, stored, objects, buffers, usageReads } = this.#options;
     const isStored = !isFalse(body, scan.others.get('store'));
-    const registration = { stored, objects, principal, route, facts, isStored, meter: reservation.meter };
+    const { session } = endpoint;
+    const { meter } = reservation;
+    const registration = { stored, objects, principal, route, facts, isStored, meter, session };
     const registrar = endpoint.createdIn === undefined ? undefined : responseRegistrar(registration);
     const request: RelayRequest = {
       exchange,

@@ -1,6 +1,5 @@
 // One attempt to open a session at one target: the handshake, up to the 101 or a failure. realtime-session.ts owns the connection after
 // that. The gateway builds the request, so that no other header of the client is forwarded.
-import { createHash } from 'node:crypto';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { type Duplex, duplexPair } from 'node:stream';
 import type { Timeouts } from '../config/check/timeouts.ts';
@@ -23,9 +22,8 @@ import type { ForwardedHeaders } from '../upstream/http/forwarded-headers.ts';
 import { wrapConnectionError } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
+import { acceptedHead, acceptOf, handshakeHeaders, problemOf101 } from './websocket-handshake.ts';
 
-/** RFC 6455, 1.3. */
-const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 /** Maximum size of an error response, and the time to read it in milliseconds. */
 const MAX_ERROR_BYTES = 1024 * 1024;
 const ERROR_MS = 5_000;
@@ -118,29 +116,17 @@ class Dial {
 
   /** The built-in model runs in this process. */
   #echo(): void {
-    const { exchange, protocols, model } = this.#order;
+    const { protocols, model } = this.#order;
     const [upstream, server] = duplexPair();
     new EchoSession(server, model).begin();
-    this.#open(upstream, acceptOf(exchange), protocols.includes('realtime') ? 'realtime' : undefined, {});
+    this.#open(upstream, protocols.includes('realtime') ? 'realtime' : undefined, {});
   }
 
-  #open(
-    upstream: Duplex,
-    accept: string,
-    protocol: string | undefined,
-    headers: IncomingMessage['headers'],
-  ): void {
+  #open(upstream: Duplex, protocol: string | undefined, headers: IncomingMessage['headers']): void {
     this.#note(101, headers);
-    const fields = Object.entries({
-      connection: 'Upgrade',
-      upgrade: 'websocket',
-      'sec-websocket-accept': accept,
-      ...(protocol === undefined ? {} : { 'sec-websocket-protocol': protocol }),
-      ...relayedHeaders(headers),
-      ...this.#order.exchange.headers,
-    });
-    const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`);
-    const head = `HTTP/1.1 101 Switching Protocols\r\n${lines.join('')}\r\n`;
+    const { exchange } = this.#order;
+    const own = { ...relayedHeaders(headers), ...exchange.headers };
+    const head = acceptedHead(acceptOf(keyOf(exchange)), protocol, own);
     this.#end({ kind: 'open', head, upstream });
   }
 
@@ -150,34 +136,21 @@ class Dial {
     const { headers } = exchange.request;
     return {
       ...upstream.headersFor(headers, exchange.id, forwarded),
-      connection: 'Upgrade',
-      upgrade: 'websocket',
-      'sec-websocket-version': '13',
-      'sec-websocket-key': headers['sec-websocket-key'] ?? '',
-      ...(protocols.length === 0 ? {} : { 'sec-websocket-protocol': protocols.join(', ') }),
+      ...handshakeHeaders(keyOf(exchange) ?? '', protocols),
     };
   }
 
   #onUpgrade(response: IncomingMessage, socket: Duplex, head: Buffer): void {
     const { exchange, protocols } = this.#order;
     const { headers } = response;
-    const accept = acceptOf(exchange);
-    const protocol = headers['sec-websocket-protocol'];
-    const problem =
-      headers.upgrade?.toLowerCase() !== 'websocket' || headers['sec-websocket-accept'] !== accept
-        ? 'the 101 response accepts another handshake'
-        : protocol !== undefined && !protocols.includes(protocol)
-          ? 'the 101 response selects a subprotocol that was not offered'
-          : headers['sec-websocket-extensions'] !== undefined
-            ? 'the 101 response selects an extension that was not offered'
-            : undefined;
+    const problem = problemOf101(headers, keyOf(exchange), protocols);
     if (this.#isOver || problem !== undefined) {
       socket.destroy();
       this.#fail(failure(new GatewayError('upstream_invalid_response', undefined, { cause: problem }), true));
       return;
     }
     if (head.length > 0) socket.unshift(head);
-    this.#open(socket, accept, protocol, headers);
+    this.#open(socket, headers['sec-websocket-protocol'], headers);
   }
 
   /** An error response instead of a session. */
@@ -224,7 +197,7 @@ class Dial {
 }
 
 /** The body; empty if it is too large. */
-async function collect(response: IncomingMessage): Promise<Buffer> {
+export async function collect(response: IncomingMessage): Promise<Buffer> {
   const body = new BodyBuffer(MAX_ERROR_BYTES);
   for await (const piece of response) if (!body.push(piece)) return NO_BYTES;
   return body.take();
@@ -234,8 +207,6 @@ function late(which: string): GatewayError {
   return new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
 }
 
-function acceptOf({ request }: Exchange): string {
-  return createHash('sha1')
-    .update(`${request.headers['sec-websocket-key'] ?? ''}${GUID}`)
-    .digest('base64');
+function keyOf({ request }: Exchange): string | undefined {
+  return request.headers['sec-websocket-key'];
 }

@@ -23,6 +23,8 @@ interface FrameEvents {
   onText(text: Buffer): void;
   /** A text message that is too long to be collected. @param head its first bytes */
   onLongText?(bytes: number, head: Buffer): void;
+  /** A binary message begins. */
+  onBinary?(): void;
   /** Absent if the peer answers it. */
   onPing?(payload: Buffer): void;
   /** @param code 1005 if the frame has none (RFC 6455, 7.4.1) */
@@ -32,6 +34,7 @@ interface FrameEvents {
 export class WebSocketFrameReader {
   readonly #events: FrameEvents;
   readonly #maxText: number;
+  readonly #wantsMask: boolean;
   readonly #head = Buffer.alloc(MAX_HEAD);
   #headLength = 0;
   /** The current frame. */
@@ -56,10 +59,14 @@ export class WebSocketFrameReader {
   /** The bytes are no sequence of frames. */
   isLost = false;
 
-  /** @param maxText maximum bytes of a message that is collected */
-  constructor(events: FrameEvents, maxText: number = MAX_TEXT) {
+  /**
+   * @param maxText maximum bytes of a message that is collected
+   * @param wantsMask the gateway itself is the server, to which every frame has to be masked (RFC 6455, 5.1)
+   */
+  constructor(events: FrameEvents, maxText: number = MAX_TEXT, wantsMask = false) {
     this.#events = events;
     this.#maxText = maxText;
+    this.#wantsMask = wantsMask;
   }
 
   /** Whether a frame may be inserted behind the received bytes. */
@@ -127,6 +134,7 @@ export class WebSocketFrameReader {
     const isOdd =
       // Without an extension, reserved bits and opcodes are invalid (RFC 6455, 5.2).
       (first & 0x70) !== 0 ||
+      (this.#wantsMask && !isMasked) ||
       (opcode > 0x2 && opcode < 0x8) ||
       opcode > 0xa ||
       left > Number.MAX_SAFE_INTEGER ||
@@ -146,6 +154,7 @@ export class WebSocketFrameReader {
     if (!isControl && opcode !== 0) {
       this.#isText = opcode === TEXT;
       this.#inMessage = true;
+      if (!this.#isText) this.#events.onBinary?.();
     }
     if (left === 0) this.#end();
   }
@@ -176,9 +185,7 @@ export class WebSocketFrameReader {
   #plain(bytes: Buffer): Buffer {
     const mask = this.#mask;
     if (mask === undefined) return bytes;
-    const plain = Buffer.from(bytes);
-    for (let i = 0; i < plain.length; i++) plain[i] = (plain[i] ?? 0) ^ (mask[(this.#read + i) & 3] ?? 0);
-    return plain;
+    return masked(bytes, mask, this.#read);
   }
 
   #end(): void {
@@ -227,14 +234,14 @@ export function closeFrame(code: number, reason: string, isMasked: boolean): Buf
   return frame(CLOSE, payload, isMasked);
 }
 
-/** The answer of a server to a Ping (RFC 6455, 5.5.3). */
-export function pongFrame(payload: Buffer): Buffer {
-  return frame(PONG, payload, false);
+/** The answer to a Ping (RFC 6455, 5.5.3). @param isMasked towards a server */
+export function pongFrame(payload: Buffer, isMasked = false): Buffer {
+  return frame(PONG, payload, isMasked);
 }
 
-/** A whole text message from a server. */
-export function textFrame(text: string): Buffer {
-  return frame(TEXT, Buffer.from(text), false);
+/** A whole text message. @param isMasked towards a server */
+export function textFrame(text: string | Buffer, isMasked = false): Buffer {
+  return frame(TEXT, typeof text === 'string' ? Buffer.from(text) : text, isMasked);
 }
 
 function frame(opcode: number, payload: Buffer, isMasked: boolean): Buffer {
@@ -246,6 +253,22 @@ function frame(opcode: number, payload: Buffer, isMasked: boolean): Buffer {
   const head = Buffer.from([0x80 | opcode, (isMasked ? 0x80 : 0) | short]);
   if (!isMasked) return Buffer.concat([head, extended, payload]);
   const mask = randomBytes(4);
-  const masked = payload.map((byte, index) => byte ^ (mask[index & 3] ?? 0));
-  return Buffer.concat([head, extended, mask, masked]);
+  return Buffer.concat([head, extended, mask, masked(payload, mask, 0)]);
+}
+
+/**
+ * A masked or unmasked copy (RFC 6455, 5.3), four bytes at a time.
+ * @param offset of these bytes in the payload
+ */
+function masked(bytes: Buffer, mask: Buffer, offset: number): Buffer {
+  // Not from the pool: a word has to be at a multiple of four.
+  const result = Buffer.alloc(bytes.length);
+  bytes.copy(result);
+  const turned = Buffer.alloc(4);
+  for (let i = 0; i < 4; i++) turned[i] = mask[(offset + i) & 3] ?? 0;
+  const key = new Int32Array(turned.buffer, turned.byteOffset, 1)[0] ?? 0;
+  const words = new Int32Array(result.buffer, result.byteOffset, result.length >> 2);
+  for (let i = 0; i < words.length; i++) words[i] = (words[i] ?? 0) ^ key;
+  for (let i = words.length * 4; i < result.length; i++) result[i] = (result[i] ?? 0) ^ (turned[i & 3] ?? 0);
+  return result;
 }

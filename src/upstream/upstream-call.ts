@@ -2,6 +2,7 @@
 import type { BodySource } from '../http/pieces/body-source.ts';
 import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import type { ClientHeaders, ForwardedHeaders } from './http/forwarded-headers.ts';
+import type { Transport } from './transport.ts';
 
 /** The API operation to call. */
 interface CallTarget {
@@ -26,6 +27,8 @@ export interface UpstreamCall {
   readonly forwarded?: ForwardedHeaders | undefined;
   /** Header value with the accepted media types. */
   readonly accept: string;
+  /** Replaces the transport of the upstream. */
+  readonly transport?: Pick<Transport, 'send'> | undefined;
   /** Use a new connection, because a keep-alive one was stale. */
   readonly fresh: boolean;
   /** The span of this call; replaces the client's. */

@@ -306,7 +306,7 @@ export class Upstream {
 
   send(call: UpstreamCall, sink: Sink): Call {
     const { endpoint: called, body, contentType, requestId, client, accept, fresh, trace } = call;
-    const { forwarded = this.forwarded } = call;
+    const { forwarded = this.forwarded, transport = this.#transport } = call;
     const { path, query, method } = called;
     const headers: Record<string, string> = { ...this.#defaults, accept, 'x-request-id': requestId };
     if (contentType !== undefined) headers['content-type'] = contentType;
@@ -317,7 +317,7 @@ export class Upstream {
     }
     const common = this.#common;
     if (query === undefined)
-      return this.#transport.send({ path: this.#pathOf(path), headers, common, body, fresh }, sink);
+      return transport.send({ path: this.#pathOf(path), headers, common, body, fresh }, sink);
     if (method !== undefined) delete headers['content-type'];
     const own = { path: this.pathWith(path, query), headers, common, body, fresh };
     return this.#transport.send(method === undefined ? own : { ...own, method }, sink);

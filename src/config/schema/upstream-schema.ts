@@ -181,6 +181,11 @@ export const upstream = section({
     .describe(
       'Ids of objects at this upstream that all holders may use: prompts, vector stores, files, containers. An id that ends with `*` is a prefix.',
     ),
+  websocket: flag()
+    .exactOptional()
+    .describe(
+      'Default `false`. `true` for an API whose `/responses` takes WebSockets: `GET /v1/responses` is then offered for its models.',
+    ),
   send_model: flag()
     .exactOptional()
     .describe(

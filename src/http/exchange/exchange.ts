@@ -73,6 +73,8 @@ export class Exchange {
    * a write distinguishes a client that still reads from one that left.
    */
   probe: (() => void) | undefined;
+  /** Set by the handler of a connection that outlives its responses: called when a drain begins, to end it between two of them. */
+  onDrain: (() => void) | undefined;
   /** The complete response was handed over; it is written at the end of the tick. */
   isEnding = false;
   /** The body or response is large, so that other requests take precedence. */

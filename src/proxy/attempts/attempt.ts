@@ -88,7 +88,8 @@ export class Attempt implements Sink, Source, Contender {
       this.#span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
       const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
       const [requestId, client, trace] = [exchange.id, exchange.request.headers, this.#span];
-      const about = { requestId, client, forwarded, trace };
+      const transport = endpoint.session?.transportOf(upstream);
+      const about = { requestId, client, forwarded, trace, transport };
       this.#call = upstream.send({ endpoint, body, contentType, accept, fresh, ...about }, this);
     });
   }

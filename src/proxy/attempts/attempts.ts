@@ -133,7 +133,8 @@ export class Attempts {
    */
   #hedgeAfter(target: Target): number | undefined {
     const { route, request, resilience, form } = this.#options;
-    if (form?.isLive === true) return undefined;
+    // One connection answers in the order of its requests.
+    if (form?.isLive === true || request.endpoint.session !== undefined) return undefined;
     if (route.hedge === undefined || !request.facts.stream || this.#hasHedged || route.targets.length < 2)
       return undefined;
     const { after } = route.hedge;

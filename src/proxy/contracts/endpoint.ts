@@ -4,14 +4,41 @@ import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
-import type { ResponseHeaders } from '../../upstream/transport.ts';
+import type { ResponseHeaders, Transport } from '../../upstream/transport.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
 import type { ChunkFacts, CompletionFacts } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Quantities, Usage } from '../../wire/token-usage.ts';
 import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
+import type { Route, Target } from '../routes/route-table.ts';
+
+/** Where a response was made. */
+export interface ResponseOrigin {
+  /** Name of the upstream. */
+  readonly upstream: string;
+  /** The model's name there. */
+  readonly upstreamModel: string;
+}
+
+/** What the requests share that come as events of one WebSocket. */
+export interface SocketSession {
+  /**
+   * @returns the route to the targets that can be asked
+   * @throws GatewayError websocket_not_offered
+   */
+  usable(route: Route): Route;
+  /** The connection to an upstream; undefined where it is asked as for any request. */
+  transportOf(upstream: Upstream): Pick<Transport, 'send'> | undefined;
+  /** A response was made, stored or not. */
+  made(id: string, target: Target): void;
+  /** A response that was made here. */
+  find(id: string): ResponseOrigin | undefined;
+}
 
 export interface Endpoint {
+  /** Set for requests that are events of a WebSocket. */
+  readonly session?: SocketSession;
   /** Its configuration name; several paths may share one. */
   readonly name: EndpointName;
   /** Relative to the API root, here and at upstreams, without a leading slash. */

@@ -8,7 +8,7 @@ import { NO_USAGE, type Quantities } from '../../wire/token-usage.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
-import { isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
+import { isFalse, isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
 import { SpeechEvents } from './byte-events.ts';
 import { asStream } from './chat-conversion.ts';
@@ -62,11 +62,13 @@ const MODERATIONS: Endpoint = {
   readFacts: inputOnly,
 };
 
+const RESPONSE_MEMBERS = ['max_output_tokens', 'previous_response_id', 'store', 'background'];
+
 /** `POST /v1/responses` */
 export const RESPONSES: Endpoint = {
   name: 'responses',
   path: 'responses',
-  wanted: wants(['max_output_tokens', 'previous_response_id', 'store', 'background']),
+  wanted: wants(RESPONSE_MEMBERS),
   readFacts: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
     const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
@@ -79,6 +81,19 @@ export const RESPONSES: Endpoint = {
   namesObjects: true,
   judgeAnswer: judgeNamed,
   asStream: responseEvents,
+};
+
+/** `response.create` over a WebSocket: the members of a request, those of the event, and always a stream. */
+export const RESPONSES_EVENT: Endpoint = {
+  ...RESPONSES,
+  wanted: wants([...RESPONSE_MEMBERS, 'type', 'stream_id', 'generate']),
+  readFacts(body, scan) {
+    const { estimate, ...facts } = RESPONSES.readFacts(body, scan);
+    // It prepares a later response, and makes no output.
+    const isWarmUp = isFalse(body, scan.others.get('generate'));
+    const completion = isWarmUp ? { completion: 0, isBounded: true } : {};
+    return { ...facts, stream: true, estimate: { ...estimate, ...completion } };
+  },
 };
 
 /** `POST /v1/responses/compact`: a response that is not streamed and not stored. */

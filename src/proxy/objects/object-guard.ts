@@ -16,7 +16,7 @@ interface GuardOptions {
 
 /** A request whose body is valid JSON. */
 interface GuardedRequest {
-  readonly endpoint: Pick<Endpoint, 'namesObjects'>;
+  readonly endpoint: Pick<Endpoint, 'namesObjects' | 'session'>;
   readonly config: Pick<DynamicConfig, 'passthrough'>;
   readonly principal: Pick<Principal, 'holderId'>;
   readonly route: Route;
@@ -53,13 +53,13 @@ function checkReferences(
 
 async function lookUp(
   { objects, stored }: GuardOptions,
-  { principal: { holderId }, route }: GuardedRequest,
+  { endpoint: { session }, principal: { holderId }, route }: GuardedRequest,
   finder: ReferenceFinder,
 ): Promise<Route> {
   let { targets } = route;
   let maker = {};
   for (const id of finder.responses) {
-    const { upstream: name, upstreamModel: model } = await stored.find(id, holderId);
+    const { upstream: name, upstreamModel: model } = session?.find(id) ?? (await stored.find(id, holderId));
     maker = { maker: targetName({ upstream: { name }, model }) };
     targets = targets.filter(({ upstream }) => upstream.name === name);
   }

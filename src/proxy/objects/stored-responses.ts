@@ -7,7 +7,7 @@ import { RecentMap } from '../../recent-map.ts';
 import type { ResponseStore, StoredResponse } from '../../store/response-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import { type CreatedObjects, MAX_ITEMS } from '../../wire/created-objects.ts';
-import type { RequestFacts } from '../contracts/endpoint.ts';
+import type { RequestFacts, SocketSession } from '../contracts/endpoint.ts';
 import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Route } from '../routes/route-table.ts';
 import type { ObjectOwners } from './object-owners.ts';
@@ -31,6 +31,7 @@ interface RegistrarOptions {
   /** Whether the request lets the upstream store the response. */
   readonly isStored: boolean;
   readonly meter: RelayRequest['meter'];
+  readonly session?: SocketSession | undefined;
 }
 
 type Registrar = Pick<RelayRequest, 'meter'> & { readonly register: NonNullable<RelayRequest['register']> };
@@ -40,7 +41,7 @@ type Registrar = Pick<RelayRequest, 'meter'> & { readonly register: NonNullable<
  * a later call reads its usage, unless the answer itself reports it.
  */
 export function responseRegistrar(options: RegistrarOptions): Registrar {
-  const { stored, objects, principal, route, facts, meter, isStored } = options;
+  const { stored, objects, principal, route, facts, meter, isStored, session } = options;
   const isBackground = facts.isBackground === true;
   let registered: { readonly id: string; readonly written: Promise<void> } | undefined;
   const record = itemRecorder(objects, principal.holderId);
@@ -51,6 +52,7 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
       const all = { items: [...created.items, ...seals], isStored: created.isStored && isStored };
       const items = record(all, upstream.name);
       const { id } = created;
+      if (id !== undefined) session?.made(id, target);
       if (id === undefined || !isStored) return items;
       const charged = isBackground ? facts.estimate.prompt : null;
       const about = { id, holderId: principal.holderId, model: route.model, upstream: upstream.name };

@@ -140,6 +140,10 @@ export function realtimeMetrics(catalogue: MetricCatalogue) {
       meaning: 'Open realtime sessions.',
       action: 'None is needed. Each uses two connections.',
     }),
+    responsesSockets: catalogue.gauge('tollgate_responses_websockets', {
+      meaning: 'Open WebSockets for responses.',
+      action: 'None is needed. Each uses a connection, and one to each upstream that it has used.',
+    }),
     realtimeEnds: catalogue.counter('tollgate_realtime_sessions_ended_total', {
       meaning: 'Ended realtime sessions, by the side that closed first and the close code.',
       labels: {

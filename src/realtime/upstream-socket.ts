@@ -1,0 +1,355 @@
+// A WebSocket to the Responses API of one upstream, as a transport: each request becomes a `response.create`, and the events of its
+// response a stream. It lives as long as its client's connection, so that the upstream keeps what a next response continues.
+import { randomBytes } from 'node:crypto';
+import type { ClientRequest, IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { withDeadline } from '../deadline.ts';
+import { GatewayError } from '../errors.ts';
+import { isSource } from '../http/pieces/body-source.ts';
+import { directRequest } from '../upstream/direct-request.ts';
+import { memberOf, parse } from '../upstream/error-outcome.ts';
+import { wrapConnectionError } from '../upstream/http/http-transport.ts';
+import type { Call, ResponseHeaders, Sink, UpstreamRequest } from '../upstream/transport.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { collect } from './realtime-dial.ts';
+import { type EventFacts, eventFacts } from './socket-events.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
+import { handshakeHeaders, problemOf101 } from './websocket-handshake.ts';
+
+/** Time for the upstream to answer a Close, and for the body of a rejected handshake. */
+const CLOSE_MS = 1_000;
+const ERROR_MS = 5_000;
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
+const DATA = Buffer.from('data: ');
+const FRAME_END = Buffer.from('\n\n');
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+
+interface UpstreamSocketOptions {
+  readonly upstream: Upstream;
+  /** Maximum bytes of an event. */
+  readonly maxEvent: number;
+  /** The upstream ended the connection between two responses. @param code of its Close; 1006 without one */
+  readonly onClosed: (code: number) => void;
+}
+
+export class UpstreamSocket {
+  readonly #options: UpstreamSocketOptions;
+  #link: Link | undefined;
+  #isRetired = false;
+
+  constructor(options: UpstreamSocketOptions) {
+    this.#options = options;
+  }
+
+  get upstream(): Upstream {
+    return this.#options.upstream;
+  }
+
+  send(request: UpstreamRequest, sink: Sink): Call {
+    if (request.fresh === true) this.#link?.retire();
+    const isKept = this.#link?.isUsable === true;
+    if (!isKept) this.#link = new Link(this.#options, request);
+    const link = this.#link;
+    const call = new SocketCall(sink, messageOf(request), isKept, () => link?.aborted());
+    link?.add(call);
+    if (this.#isRetired) link?.retire();
+    return call;
+  }
+
+  /** The client is gone: closes the connection as soon as no response is read. */
+  retire(): void {
+    this.#isRetired = true;
+    this.#link?.retire();
+  }
+}
+
+/** One response, from its request to its last event. */
+class SocketCall implements Call {
+  readonly #sink: Sink;
+  readonly #onAbort: () => void;
+  readonly text: Buffer;
+  readonly streamId: string | undefined;
+  /** It was sent on a connection that had been used, which may have been closed meanwhile. */
+  readonly isKept: boolean;
+  link: Link | undefined;
+  #hasHead = false;
+  isPaused = false;
+  /** Nothing is passed on any more; its events may still arrive. */
+  isOver = false;
+
+  constructor(sink: Sink, text: Buffer, isKept: boolean, onAbort: () => void) {
+    this.#sink = sink;
+    this.text = text;
+    this.streamId = eventFacts(text).streamId;
+    this.isKept = isKept;
+    this.#onAbort = onAbort;
+  }
+
+  pause(): void {
+    this.isPaused = true;
+    this.link?.pace();
+  }
+
+  resume(): void {
+    this.isPaused = false;
+    this.link?.pace();
+  }
+
+  abort(): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    this.resume();
+    this.#onAbort();
+  }
+
+  sent(): void {
+    if (!this.isOver) this.#sink.onSent?.();
+  }
+
+  /** @param text valid only during the call */
+  event(text: Buffer, { type, isLast }: EventFacts, headers: ResponseHeaders): void {
+    if (this.isOver) return;
+    const status = type === 'error' && !this.#hasHead ? statusOf(text) : undefined;
+    if (status !== undefined) {
+      this.answer(status.status, { ...headers, ...status.headers, 'content-type': 'application/json' }, text);
+      return;
+    }
+    if (!this.#hasHead) this.#sink.onHead(200, { ...headers, 'content-type': 'text/event-stream' });
+    this.#hasHead = true;
+    if (!this.isOver) this.#sink.onData(asFrame(text));
+    if (!isLast || this.isOver) return;
+    this.isOver = true;
+    this.#sink.onEnd();
+  }
+
+  /** An answer that is no response. */
+  answer(status: number, headers: ResponseHeaders, body: Buffer): void {
+    if (this.isOver) return;
+    this.#sink.onHead(status, headers);
+    if (!this.isOver) this.#sink.onData(Buffer.from(body));
+    if (this.isOver) return;
+    this.isOver = true;
+    this.#sink.onEnd();
+  }
+
+  /** The connection ended, or was never opened. */
+  failed(error: GatewayError, isSent: boolean): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    const isStale = this.isKept && !this.#hasHead;
+    this.#sink.onError(error, isSent ? (isStale ? 'no_response' : 'maybe_sent') : 'not_sent');
+  }
+}
+
+/** One connection. */
+class Link {
+  readonly #options: UpstreamSocketOptions;
+  readonly #reader: WebSocketFrameReader;
+  readonly #key = randomBytes(16).toString('base64');
+  #request: ClientRequest | undefined;
+  #socket: Duplex | undefined;
+  /** Of the 101 response; names the connection in the log. */
+  #headers: ResponseHeaders = {};
+  /** Those without their last event, in the order in which they were sent. */
+  #calls: SocketCall[] = [];
+  #closeCode = 1006;
+  #isRetired = false;
+  #isClosed = false;
+
+  constructor(options: UpstreamSocketOptions, request: UpstreamRequest) {
+    this.#options = options;
+    this.#reader = new WebSocketFrameReader(
+      {
+        onText: (text) => this.#onText(text),
+        onLongText: () => this.#break('an event is larger than max_answer.frame'),
+        onBinary: () => this.#break('a binary message'),
+        onPing: (payload) => this.#socket?.write(pongFrame(payload, true)),
+        onClose: (code) => this.#onClose(code),
+      },
+      options.maxEvent,
+    );
+    // Nothing is reported before `send` has returned.
+    queueMicrotask(() => this.#dial(request));
+  }
+
+  /** Whether another response may begin here. */
+  get isUsable(): boolean {
+    return !this.#isClosed && !this.#isRetired;
+  }
+
+  add(call: SocketCall): void {
+    call.link = this;
+    this.#calls.push(call);
+    if (this.#socket !== undefined) queueMicrotask(() => this.#send(call));
+  }
+
+  /** One response was abandoned. An upstream cannot be told, so without others the connection is closed. */
+  aborted(): void {
+    if (this.#calls.every(({ isOver }) => isOver)) this.#close();
+  }
+
+  /** No other response begins here: closes the connection when the last one has ended. */
+  retire(): void {
+    this.#isRetired = true;
+    if (this.#calls.some(({ isOver }) => !isOver) || this.#isClosed) return;
+    const socket = this.#socket;
+    if (socket === undefined || this.#calls.length > 0) this.#close();
+    else {
+      this.#isClosed = true;
+      socket.end(closeFrame(1000, '', true));
+      setTimeout(() => socket.destroy(), CLOSE_MS).unref();
+    }
+  }
+
+  /** Backpressure: one client reads all of them. */
+  pace(): void {
+    if (this.#calls.some(({ isPaused }) => isPaused)) this.#socket?.pause();
+    else this.#socket?.resume();
+  }
+
+  #dial({ path, headers, common }: UpstreamRequest): void {
+    if (this.#isClosed) return;
+    const { upstream } = this.#options;
+    const { 'content-type': _, accept: __, ...own } = headers;
+    const all = { ...common, ...own, ...handshakeHeaders(this.#key, []) };
+    const { connect } = upstream.config.timeouts;
+    try {
+      this.#request = directRequest(upstream, { method: 'GET', path, headers: all }, connect)
+        .once('upgrade', (response, socket, head) => this.#onUpgrade(response, socket, head))
+        .once('response', (response) => void this.#onResponse(response))
+        .on('error', (cause) => this.#fail(wrapConnectionError(cause)));
+      this.#request.end();
+    } catch (cause) {
+      this.#fail(wrapConnectionError(cause));
+    }
+  }
+
+  #onUpgrade({ headers }: IncomingMessage, socket: Duplex, head: Buffer): void {
+    // 'close' follows.
+    socket.on('error', () => undefined);
+    const problem = problemOf101(headers, this.#key, []);
+    if (this.#isClosed || problem !== undefined) {
+      socket.destroy();
+      this.#fail(new GatewayError('upstream_invalid_response', undefined, { cause: problem }));
+      return;
+    }
+    this.#socket = socket;
+    const { 'x-request-id': id } = headers;
+    if (id !== undefined) this.#headers = { 'x-request-id': id };
+    socket.on('data', (bytes: Buffer) => this.#onData(bytes));
+    socket.once('end', () => this.#onEnd()).once('close', () => this.#onEnd());
+    if (head.length > 0) socket.unshift(head);
+    for (const call of [...this.#calls]) this.#send(call);
+  }
+
+  /** The handshake was rejected. */
+  async #onResponse(response: IncomingMessage): Promise<void> {
+    const { statusCode = 0, headers } = response;
+    const late = () => new GatewayError('upstream_timeout');
+    const body = await withDeadline(collect(response), ERROR_MS, late).catch(() => NO_BYTES);
+    const calls = this.#close();
+    // No status of a path without WebSockets says anything about the request.
+    const cause = `the upstream rejects WebSockets with ${statusCode}: leave out its websocket`;
+    const error = new GatewayError('upstream_invalid_response', undefined, { cause });
+    for (const call of calls) {
+      if ([400, 404, 405, 426, 501].includes(statusCode) || statusCode < 400) call.failed(error, false);
+      else call.answer(statusCode, headers, body);
+    }
+  }
+
+  #send(call: SocketCall): void {
+    // It never reaches the upstream, so no event will be for it.
+    if (call.isOver) this.#calls = this.#calls.filter((each) => each !== call);
+    if (call.isOver || this.#isClosed) return;
+    this.#socket?.write(textFrame(call.text, true));
+    call.sent();
+    this.pace();
+  }
+
+  #onData(bytes: Buffer): void {
+    this.#reader.push(bytes);
+    if (this.#reader.isLost) this.#break('no sequence of WebSocket frames');
+  }
+
+  #onText(text: Buffer): void {
+    const facts = eventFacts(text);
+    const call = this.#callOf(facts.streamId);
+    if (call === undefined) return;
+    if (facts.isLast) this.#calls = this.#calls.filter((each) => each !== call);
+    call.event(text, facts, this.#headers);
+    if (!facts.isLast) return;
+    call.isPaused = false;
+    this.pace();
+    if (this.#isRetired) this.retire();
+    else if (this.#calls.length > 0) this.aborted();
+  }
+
+  /** An upstream without lanes answers in the order of its requests. */
+  #callOf(streamId: string | undefined): SocketCall | undefined {
+    return this.#calls.find((call) => call.streamId === streamId) ?? this.#calls[0];
+  }
+
+  #onClose(code: number): void {
+    this.#closeCode = code;
+    // 1005 is never sent in a frame (RFC 6455, 7.4.1).
+    this.#socket?.end(closeFrame(code === 1005 ? 1000 : code, '', true));
+    this.#onEnd();
+  }
+
+  #onEnd(): void {
+    if (this.#isClosed) return;
+    const isIdle = this.#calls.length === 0;
+    this.#fail(new GatewayError('upstream_unreachable', undefined, { cause: `close ${this.#closeCode}` }));
+    if (isIdle) this.#options.onClosed(this.#closeCode);
+  }
+
+  /** The upstream does not speak the protocol. */
+  #break(cause: string): void {
+    this.#fail(new GatewayError('upstream_invalid_response', undefined, { cause }));
+  }
+
+  #fail(error: GatewayError): void {
+    if (this.#isClosed) return;
+    const isSent = this.#socket !== undefined;
+    for (const call of this.#close()) call.failed(error, isSent);
+  }
+
+  /** @returns the responses that had not ended */
+  #close(): readonly SocketCall[] {
+    const calls = this.#calls;
+    this.#calls = [];
+    this.#isClosed = true;
+    this.#request?.destroy();
+    const socket = this.#socket;
+    if (socket?.writableEnded === true) setTimeout(() => socket.destroy(), CLOSE_MS).unref();
+    else socket?.destroy();
+    return calls;
+  }
+}
+
+/** The body as it is: it was a `response.create` of the client. */
+function messageOf({ body }: UpstreamRequest): Buffer {
+  return isSource(body) ? (body.toBuffer?.() ?? NO_BYTES) : body;
+}
+
+/** The event as a frame of a stream, in one line: in JSON, line ends are white space. */
+function asFrame(text: Buffer): Buffer {
+  const frame = Buffer.concat([DATA, text, FRAME_END]);
+  for (const byte of [LF, CR]) {
+    const end = frame.length - FRAME_END.length;
+    for (let at = frame.indexOf(byte); at !== -1 && at < end; at = frame.indexOf(byte, at)) frame[at] = SPACE;
+  }
+  return frame;
+}
+
+/** The answer in HTTP that an error event stands for; undefined where it names no status. */
+function statusOf(text: Buffer): { status: number; headers: ResponseHeaders } | undefined {
+  const event = parse(text.toString());
+  const status = memberOf(event, 'status');
+  if (typeof status !== 'number' || !(status >= 400 && status < 600)) return undefined;
+  const after = memberOf(memberOf(event, 'headers'), 'retry-after');
+  return { status, headers: typeof after === 'string' ? { 'retry-after': after } : {} };
+}

@@ -1,0 +1,358 @@
+// How a WebSocket for responses begins and ends: handshakes, frames that no client may send, lost upstreams, clients that leave or do
+// not read, revoked keys and drains. The upstream is a real WebSocket server, and it gets what the gateway sends.
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/key-record.ts';
+import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
+import { rejectedHandshake, ResponsesSocket as Socket } from '../helpers/responses-socket.ts';
+import { eventsOf, ResponsesUpstream } from '../helpers/responses-upstream.ts';
+import { pause, until, within } from '../helpers/wait.ts';
+
+let upstream: ResponsesUpstream;
+let gateway: Gateway;
+
+const options = (config: Parameters<typeof startGateway>[0] = {}) => ({
+  upstreams: { fake: upstream.baseUrl },
+  now: fleetingClock(),
+  config: { upstreams: { fake: { websocket: true } }, max_body: '1MiB', ...config.config },
+});
+
+beforeAll(async () => {
+  upstream = await ResponsesUpstream.start();
+  gateway = await startGateway(options());
+});
+
+afterAll(async () => {
+  await gateway[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+});
+
+beforeEach(() => {
+  upstream.created.length = 0;
+  upstream.answer = (event, id) => eventsOf(event, id);
+  delete Object(upstream.server.options)['refuse'];
+});
+
+const sessions = () => upstream.server.sessions;
+const latest = () => {
+  const session = sessions().at(-1);
+  if (session === undefined) throw new Error('there is no session');
+  return session;
+};
+
+function prefixOf(key: string): Prefix {
+  const prefix = key.slice(0, PREFIX_LENGTH);
+  if (!isPrefix(prefix)) throw new Error('no prefix');
+  return prefix;
+}
+
+describe('a handshake', () => {
+  test('without a model over WebSockets is 426, with which clients go on by HTTP', async () => {
+    await using plain = await startGateway({ upstreams: { fake: upstream.baseUrl } });
+    const headers = { authorization: `Bearer ${await plain.key()}` };
+    const answer = await rejectedHandshake(plain, headers);
+    expect(answer).toMatchObject({ status: 426, body: { error: { code: 'websocket_not_offered' } } });
+  });
+
+  test.each([
+    ['no key', {}, 401, 'missing_api_key'],
+    ['a wrong key', { authorization: 'Bearer sk-wrong' }, 401, 'invalid_api_key'],
+  ])('with %s is rejected', async (_what, headers, status, code) => {
+    expect(await rejectedHandshake(gateway, headers)).toMatchObject({ status, body: { error: { code } } });
+  });
+
+  test('is not a plain GET', async () => {
+    const headers = { authorization: `Bearer ${await gateway.key()}` };
+    const answer = await fetch(`${gateway.url}/v1/responses`, { headers });
+    expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
+  });
+
+  test('may be followed at once by an event', async () => {
+    const { hostname, port, host } = new URL(gateway.url);
+    const socket = connect(Number(port), hostname);
+    const event = Buffer.from('{"type":"response.create","model":"test-model","input":"early"}');
+    const head = [
+      'GET /v1/responses HTTP/1.1',
+      `host: ${host}`,
+      'connection: Upgrade',
+      'upgrade: websocket',
+      'sec-websocket-version: 13',
+      'sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==',
+      `authorization: Bearer ${await gateway.key()}`,
+    ].join('\r\n');
+    socket.write(
+      Buffer.concat([
+        Buffer.from(`${head}\r\n\r\n`),
+        Buffer.from([0x81, 0x80 | event.length, 0, 0, 0, 0]),
+        event,
+      ]),
+    );
+    await until(() => upstream.events.length === 1, 'the event');
+    expect(upstream.events).toMatchObject([{ input: 'early', model: 'upstream-model' }]);
+    socket.destroy();
+  });
+});
+
+describe('frames of the client', () => {
+  test('come in pieces, and a ping is answered', async () => {
+    using socket = await Socket.open(gateway);
+    const pong = once(socket.raw, 'pong');
+    socket.raw.ping('alive');
+    expect(String((await within(pong, 'a pong'))[0])).toBe('alive');
+    socket.raw.send('{"type":"response.create","model":"test-', { fin: false });
+    socket.raw.send('model","input":"pieces"}', { fin: true });
+    await socket.next('response.completed');
+    expect(upstream.events).toMatchObject([{ input: 'pieces' }]);
+  });
+
+  test.each([
+    ['binary', 1003, (socket: Socket) => socket.raw.send(Buffer.from('{}'))],
+    ['larger than max_body', 1009, (socket: Socket) => socket.create({ input: 'x'.repeat(1 << 20) })],
+    ['not masked', 1002, (socket: Socket) => socket.raw.send('{}', { mask: false })],
+  ] as const)('that are %s end the connection with %i', async (_what, code, send) => {
+    using socket = await Socket.open(gateway);
+    send(socket);
+    expect(await socket.closed).toMatchObject({ code });
+    expect(socket.events).toMatchObject([{ type: 'error' }]);
+    expect(upstream.events).toEqual([]);
+  });
+
+  test.each([
+    [1000, 1000],
+    [4321, 4321],
+    [undefined, 1000],
+  ])('with a Close of %s get one back', async (code, answered) => {
+    using socket = await Socket.open(gateway);
+    await socket.respond();
+    const session = latest();
+    socket.raw.close(code);
+    // The code that came back; without one `ws` reports 1005.
+    expect([answered, 1005]).toContain((await socket.closed).code);
+    expect(await within(session.closed, 'the end at the upstream')).toMatchObject({ code: 1000 });
+  });
+});
+
+describe('an upstream that is lost', () => {
+  test('between two responses ends the connection with its code', async () => {
+    using socket = await Socket.open(gateway);
+    await socket.respond();
+    latest().socket.close(1012, 'restart');
+    expect(await socket.closed).toMatchObject({ code: 1012 });
+    const line = await gateway.logLine((each) => each['close_code'] === 1012);
+    expect(line).toMatchObject({ closed_by: 'upstream', outcome: 'ok' });
+  });
+
+  test('between two responses without a Close ends it with 1001', async () => {
+    using socket = await Socket.open(gateway);
+    await socket.respond();
+    latest().raw.destroy();
+    expect(await socket.closed).toMatchObject({ code: 1001 });
+  });
+
+  test('before output: the request goes to a new connection', async () => {
+    using socket = await Socket.open(gateway);
+    await socket.respond();
+    const before = sessions().length;
+    upstream.answer = (event, id) => {
+      if (sessions().length === before) latest().raw.destroy();
+      return eventsOf(event, id);
+    };
+    await socket.respond({ input: 'again' });
+    expect(upstream.events.map(({ input }) => input)).toEqual(['Hello?', 'again', 'again']);
+    expect(sessions().length).toBe(before + 1);
+  });
+
+  test('during output: the client gets an error with a status, and the connection stays', async () => {
+    upstream.answer = (event, id) => {
+      for (const each of eventsOf(event, id).slice(0, 3)) latest().socket.send(JSON.stringify(each));
+      setTimeout(() => latest().raw.destroy(), 50);
+      return [];
+    };
+    using socket = await Socket.open(gateway);
+    socket.create({ stream_id: 'a' });
+    await socket.next('response.output_text.delta');
+    expect(await socket.next('error')).toMatchObject({
+      status: 502,
+      code: 'stream_incomplete',
+      error: { code: 'stream_incomplete' },
+      stream_id: 'a',
+    });
+    upstream.answer = (event, id) => eventsOf(event, id);
+    await socket.respond();
+  });
+
+  test.each([
+    ['rejects WebSockets', 404, '{}', 502, 'upstream_invalid_response'],
+    ['rejects the credential', 401, '{"error":{"message":"no"}}', 406, 'upstream_auth_error'],
+    ['is busy', 429, '{"error":{"message":"busy","code":"slow"}}', 429, 'slow'],
+  ])('at the handshake: it %s', async (_what, status, body, expected, code) => {
+    Object.assign(upstream.server.options, {
+      refuse: (_request: unknown, raw: { end(text: string): void }) => {
+        raw.end(
+          `HTTP/1.1 ${status} No\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+        );
+        return true;
+      },
+    });
+    using socket = await Socket.open(gateway);
+    expect(await socket.fail()).toMatchObject({ status: expected, error: { code } });
+    delete Object(upstream.server.options)['refuse'];
+    await socket.respond();
+  });
+
+  test.each([
+    ['a binary message', (raw: { write(bytes: Buffer): void }) => raw.write(Buffer.from([0x82, 1, 0x61]))],
+    ['no frames', (raw: { write(bytes: Buffer): void }) => raw.write(Buffer.from('HTTP/1.1 200 OK\r\n\r\n'))],
+  ])('because it sends %s', async (_what, send) => {
+    upstream.answer = () => {
+      send(latest().raw);
+      return [];
+    };
+    using socket = await Socket.open(gateway);
+    expect(await socket.fail()).toMatchObject({ status: 502, error: { code: 'upstream_invalid_response' } });
+  });
+});
+
+describe('a client', () => {
+  test('that leaves during a response ends it at the upstream, and pays what it got', async () => {
+    const key = await gateway.issueKey();
+    upstream.answer = (event, id) => eventsOf(event, id).slice(0, 3);
+    const socket = await Socket.open(gateway, key);
+    socket.create();
+    await socket.next('response.output_text.delta');
+    const session = latest();
+    socket.raw.terminate();
+    await within(session.closed, 'the end at the upstream');
+    const line = await gateway.logLine(
+      (each) => each['outcome'] === 'client_closed' && each['upstream'] === 'fake',
+    );
+    expect(line).toMatchObject({ route: '/v1/responses' });
+    await until(
+      async () => (await gateway.metric('tollgate_upstream_in_flight{upstream="fake"}')) === 0,
+      'no slot',
+    );
+    await until(async () => (await gateway.metric('tollgate_requests_in_flight')) === 0, 'no request');
+  });
+
+  test('that reads late gets all of it', async () => {
+    const delta = { type: 'response.output_text.delta', delta: 'x'.repeat(100_000) };
+    upstream.answer = (event, id) => {
+      const [first, ...rest] = eventsOf(event, id);
+      return [{ ...first }, ...Array.from({ length: 200 }, () => delta), ...rest];
+    };
+    using socket = await Socket.open(gateway);
+    socket.raw.pause();
+    socket.create();
+    await until(() => latest().socket.bufferedAmount > 1_000_000, 'backpressure at the upstream');
+    socket.raw.resume();
+    await until(() => socket.events.at(-1)?.['type'] === 'response.completed', 'the end');
+    expect(socket.events).toHaveLength(206);
+  });
+
+  test('that does not read stops the upstream, and is cut', async () => {
+    await using own = await startGateway(options({ config: { stream: { write_stall: '500ms' } } }));
+    const delta = { type: 'response.output_text.delta', delta: 'x'.repeat(100_000) };
+    upstream.answer = (event, id) => [
+      ...eventsOf(event, id).slice(0, 2),
+      ...Array.from({ length: 400 }, () => delta),
+      ...eventsOf(event, id).slice(-1),
+    ];
+    using socket = await Socket.open(own);
+    socket.raw.pause();
+    socket.create();
+    await until(() => upstream.created.length === 1, 'the response');
+    const session = latest();
+    await pause(250);
+    expect(session.socket.bufferedAmount).toBeGreaterThan(10_000_000);
+    await within(session.closed, 'the end at the upstream');
+  });
+});
+
+describe('the gateway', () => {
+  test('ends a connection between two responses when it drains', async () => {
+    await using own = await startGateway(options({ config: { drain: { delay: '10ms', timeout: '20s' } } }));
+    using idle = await Socket.open(own);
+    using busy = await Socket.open(own);
+    const gate = Promise.withResolvers<void>();
+    upstream.answer = async (event, id) => {
+      await gate.promise;
+      return eventsOf(event, id);
+    };
+    busy.create();
+    await until(() => upstream.events.length === 1, 'the response');
+    const closed = own.app.close();
+    expect(await idle.closed).toMatchObject({ code: 1001 });
+    gate.resolve();
+    await busy.next('response.completed');
+    expect(await busy.closed).toMatchObject({ code: 1001 });
+    await within(closed, 'the end of the gateway');
+  });
+
+  test('ends a running response at the end of a drain', async () => {
+    await using own = await startGateway(options({ config: { drain: { delay: '10ms', timeout: '100ms' } } }));
+    upstream.answer = (event, id) => eventsOf(event, id).slice(0, 3);
+    using socket = await Socket.open(own);
+    socket.create();
+    await socket.next('response.output_text.delta');
+    const closed = own.app.close();
+    expect(await socket.closed).toMatchObject({ code: 1001 });
+    expect(socket.events.at(-1)).toMatchObject({ type: 'error', status: 503, error: { code: 'draining' } });
+    await within(closed, 'the end of the gateway');
+  });
+
+  test('ends the connection of a compromised key at once, and of another revoked one at its next response', async () => {
+    const [bad, retired] = [await gateway.issueKey(), await gateway.issueKey()];
+    using first = await Socket.open(gateway, bad);
+    using second = await Socket.open(gateway, retired);
+    await second.respond();
+    await gateway.app.issuer.revoke(prefixOf(bad), 'compromised: found in a repository');
+    expect(await first.closed).toEqual({ code: 1008, reason: 'invalid_api_key' });
+    await gateway.app.issuer.revoke(prefixOf(retired), 'left the company');
+    expect(await second.fail()).toMatchObject({ status: 401, error: { code: 'invalid_api_key' } });
+    expect(await second.closed).toEqual({ code: 1008, reason: 'invalid_api_key' });
+  });
+
+  test('ends a connection that is idle or too old, but not one with a response', async () => {
+    await using own = await startGateway(options({ config: { realtime: { idle: '1s', lifetime: '2s' } } }));
+    using idle = await Socket.open(own);
+    using old = await Socket.open(own);
+    upstream.answer = async (event, id) => {
+      await pause(2_500);
+      return eventsOf(event, id);
+    };
+    old.create();
+    expect(await idle.closed).toEqual({ code: 1001, reason: 'session was idle' });
+    await old.next('response.completed');
+    expect(await old.closed).toEqual({ code: 1001, reason: 'session lifetime reached' });
+  });
+});
+
+test('many connections that end in every way leave nothing behind', async () => {
+  upstream.answer = async (event, id) => {
+    await pause(Math.random() * 40);
+    const ways = [() => latest().raw.destroy(), () => latest().socket.close(1001), () => {}, () => {}];
+    ways[Math.floor(Math.random() * ways.length)]?.();
+    return eventsOf(event, id);
+  };
+  const key = await gateway.key();
+  await Promise.all(
+    Array.from({ length: 60 }, async () => {
+      const socket = await Socket.open(gateway, key);
+      for (const lane of ['a', 'b', 'a'])
+        if (socket.raw.readyState === socket.raw.OPEN) socket.create({ stream_id: lane });
+      await pause(Math.random() * 100);
+      if (Math.random() < 0.5) socket.raw.terminate();
+      else socket.raw.close();
+      setTimeout(() => socket.raw.terminate(), 500);
+      await socket.closed;
+    }),
+  );
+  for (const sample of [
+    'tollgate_responses_websockets',
+    'tollgate_requests_in_flight',
+    'tollgate_upstream_in_flight{upstream="fake"}',
+  ])
+    await until(async () => (await gateway.metric(sample)) === 0, `no ${sample}`);
+  await until(() => sessions().every(({ raw }) => raw.destroyed), 'no connection at the upstream');
+});
