@@ -1,12 +1,22 @@
 // `tollgate init`: writes the packaged default configuration to a new file.
+import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
+import { dirname, relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { CONFIG, command } from './command.ts';
 import { write } from './terminal.ts';
 
 /** Next to src/ in a checkout, next to dist/ in the package. */
 const SHIPPED = new URL('../../config.yaml', import.meta.url);
-/** Its relative path to the schema is valid only in the package's folder. */
+const SCHEMA = fileURLToPath(new URL('../../config.schema.json', import.meta.url));
 const SCHEMA_LINE = /^# yaml-language-server:.*\n/;
+
+/** The line by which editors find the schema from `file`; empty in the image, which has none, and in the cache of `npx`, which is emptied. */
+function schemaLine(file: string): string {
+  if (!existsSync(SCHEMA) || SCHEMA.includes(`${sep}_npx${sep}`)) return '';
+  const path = relative(dirname(resolve(file)), SCHEMA).replaceAll(sep, '/');
+  return `# yaml-language-server: $schema=${path.startsWith('.') ? path : `./${path}`}\n`;
+}
 
 export const INIT = command({
   name: 'init',
@@ -16,7 +26,7 @@ export const INIT = command({
   },
   examples: ['init', 'init --config gateway.yaml'],
   run: async ({ config: file }, io) => {
-    const text = (await readFile(SHIPPED, 'utf8')).replace(SCHEMA_LINE, '');
+    const text = (await readFile(SHIPPED, 'utf8')).replace(SCHEMA_LINE, () => schemaLine(file));
     try {
       // It never overwrites a file.
       await writeFile(file, text, { flag: 'wx' });

@@ -1,14 +1,17 @@
 // The packed package, installed into an empty folder with what production needs and nothing more: what is in it, and the way
-// of somebody who has only that, from `npx tollgate init` to a streamed answer. NPM_INSTALL=1 installs it by npm itself.
-import { execFile } from 'node:child_process';
-import { cpSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+// of somebody who has only that, from `npx tollgate init` to the commands of the README, on both lines of Node that `engines` has, and on
+// an older one. NPM_INSTALL=1 installs it by npm itself.
+import { execFile, execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { appendFile, readFile } from 'node:fs/promises';
-import { basename, join, relative } from 'node:path';
+import { basename, delimiter, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Ended, Program, ROOT } from '../e2e/program.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { installProduction } from './installed.ts';
+import { followReadme, README_WORKS, shell } from './readme.ts';
 
 const run = promisify(execFile);
 /** What a checkout has beside what a package is made of. */
@@ -72,6 +75,23 @@ afterAll(() => directory?.remove());
 const start = (words: readonly string[], env: Record<string, string> = {}): Program =>
   new Program(words, { command: join(folder, 'node_modules/.bin/tollgate'), cwd: folder, env });
 
+/** The environment in which `node` is of this line: the one that runs this test, or one that npm has. */
+async function nodeOf(line: number): Promise<{ readonly PATH: string }> {
+  const isThis = process.versions.node.startsWith(`${line}.`);
+  const words = [
+    'exec',
+    '--yes',
+    '--prefer-offline',
+    `--package=node@${line}`,
+    '--',
+    'node',
+    '-p',
+    'process.execPath',
+  ];
+  const node = isThis ? process.execPath : (await run('npm', words)).stdout.trim();
+  return { PATH: [dirname(node), process.env['PATH']].join(delimiter) };
+}
+
 async function tollgate(...words: string[]): Promise<Ended> {
   await using program = start(words);
   return await program.end();
@@ -133,19 +153,24 @@ describe('in an empty folder', () => {
     const file = join(folder, 'config.yaml');
     const written = await readFile(file, 'utf8');
     const shipped = await readFile(join(ROOT, 'config.yaml'), 'utf8');
-    expect(shipped.endsWith(written)).toBe(true);
-    // Neither is beside it: the docs are not in the package at all.
-    expect(written).not.toMatch(/\$schema|docs\//);
+    const [schema = '', ...rest] = written.split('\n');
+    expect(shipped.endsWith(rest.join('\n'))).toBe(true);
+    const [, path = ''] = /^# yaml-language-server: \$schema=(.*)$/.exec(schema) ?? [];
+    expect(path).toBe('./node_modules/tollgate/config.schema.json');
+    expect(existsSync(join(folder, path))).toBe(true);
+    // The docs are not in the package.
+    expect(rest.join('\n')).not.toMatch(/docs\/|config\.schema/);
     const checked = await tollgate('check');
     expect(checked).toMatchObject({ code: 0, stderr: '' });
     expect(checked.stdout).not.toContain('warnings');
 
-    await appendFile(file, 'admin: { port: 0 }\n');
+    const admin = `admin: { port: ${await closedPort()} }\n`;
+    await appendFile(file, admin);
     expect(await tollgate('init')).toMatchObject({
       code: 1,
       stderr: 'tollgate init: ./config.yaml exists; nothing was written\n',
     });
-    expect(await readFile(file, 'utf8')).toBe(`${written}admin: { port: 0 }\n`);
+    expect(await readFile(file, 'utf8')).toBe(written + admin);
   });
 
   test('init is used wrongly, or writes where it cannot', async () => {
@@ -155,25 +180,58 @@ describe('in an empty folder', () => {
     expect(nowhere.stderr).toMatch(/^tollgate init: ENOENT/);
   });
 
-  test('it serves: a key from the command line streams an answer, and SIGTERM ends it with 0', async () => {
-    await using gateway = start(['serve'], { PORT: '0' });
-    const url = await gateway.listening();
-    const key = (await tollgate('keys', 'issue', '--tier', 'Pro')).stdout.trim();
-    const answer = await fetch(`${url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ model: 'echo', messages: [{ role: 'user', content: 'Hello' }], stream: true }),
-    });
-    expect(answer.status).toBe(200);
-    const text = await answer.text();
-    const said = [...text.matchAll(/^data: (\{.*)$/gm)].map(
-      ([, data = '']) => JSON.parse(data).choices[0]?.delta.content ?? '',
+  test('a configuration in another folder names the schema from there', async () => {
+    mkdirSync(join(folder, 'conf/deep'), { recursive: true });
+    expect((await tollgate('init', '--config', 'conf/deep/gateway.yaml')).code).toBe(0);
+    const written = await readFile(join(folder, 'conf/deep/gateway.yaml'), 'utf8');
+    expect(written).toMatch(
+      /^# yaml-language-server: \$schema=\.\.\/\.\.\/node_modules\/tollgate\/config\.schema\.json\n/,
     );
-    expect(said.join('')).toBe('You said: Hello');
-    expect(text).toMatch(/data: \[DONE\]\n\n$/);
+    rmSync(join(folder, 'conf'), { recursive: true });
+  });
+
+  test.each([24, 26])('on Node %i it serves, the README holds, and SIGTERM ends it with 0', async (line) => {
+    const env = await nodeOf(line);
+    // Its requests and the first command on any, all of its commands on this one.
+    const count = process.versions.node.startsWith(`${line}.`) ? README_WORKS.length : 3;
+    await using gateway = start(['serve'], { ...env, PORT: '0' });
+    const url = await gateway.listening();
+    const done = await followReadme(
+      url,
+      async (words) => {
+        await using program = start(words, env);
+        return await program.end();
+      },
+      shell,
+      count,
+    );
+    expect(done).toEqual(README_WORKS.slice(0, count));
+    expect(JSON.parse(await (await fetch(`${url}/health`)).text())).toMatchObject({ status: 'ok' });
     gateway.child.kill('SIGTERM');
     expect(await gateway.end()).toMatchObject({ code: 0, signal: null });
     const left = readdirSync(folder).filter((name) => !/^(node_modules|package(-lock)?\.json)$/.test(name));
     expect(left.map((name) => basename(name)).sort()).toEqual(['config.yaml', 'data']);
   });
+
+  test('an older Node is told in one line what to do', async () => {
+    const old = (process.env['PATH'] ?? '')
+      .split(delimiter)
+      .find((each) => existsSync(join(each, 'node')) && isOld(join(each, 'node')));
+    const env = old === undefined ? await nodeOf(20) : { PATH: [old, '/usr/bin', '/bin'].join(delimiter) };
+    await using program = start(['serve'], env);
+    expect(await program.end()).toEqual({
+      code: 1,
+      signal: null,
+      stdout: '',
+      stderr: expect.stringMatching(
+        /^tollgate needs Node 24\.\d+\.\d+ or 26\.\d+\.\d+ or newer of its line; this is v(18|20|22)\.\S+ Install a newer Node, or add one to the project: npm install node@26\n$/,
+      ),
+    });
+  });
 });
+
+/** Whether a Node is of a line before those that the gateway runs on. */
+function isOld(node: string): boolean {
+  const major = Number(/^v(\d+)/.exec(execFileSync(node, ['--version'], { encoding: 'utf8' }))?.[1]);
+  return major >= 18 && major < 24;
+}
