@@ -4,13 +4,15 @@ import { utcDateAt } from './calendar.ts';
 import { type Amounts, NO_AMOUNTS, SettledOnce } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
 import type { Scopes } from './scope.ts';
-import type { LimitUsage } from './verdict.ts';
+import type { LimitUsage, ScopeCheck } from './verdict.ts';
 
 export class RedisLease extends SettledOnce {
   scopes: Scopes;
   /** As Redis stores it, or its id alone. */
   member: string;
   override amounts: Amounts;
+  /** Its release may wait for a reservation to go with. */
+  mayWait = false;
 
   constructor(scopes: Scopes, member: string, amounts: Amounts, onSettled: (amounts: Amounts) => void) {
     super(onSettled);
@@ -46,9 +48,15 @@ export class OwnLeases {
     return this.#running.get(scope) ?? 0;
   }
 
-  /** Those of each slot. */
-  all(): readonly ReadonlySet<RedisLease>[] {
-    return [...this.#bySlot.values()];
+  /** Those of each slot, in parts. Read while it goes on: those that were settled meanwhile are left out. */
+  *parts(maxSize: number): Generator<readonly [RedisLease, ...RedisLease[]]> {
+    for (const leases of [...this.#bySlot.values()]) {
+      const all = [...leases];
+      for (let start = 0; start < all.length; start += maxSize) {
+        const [first, ...rest] = all.slice(start, start + maxSize).filter((lease) => leases.has(lease));
+        if (first !== undefined) yield [first, ...rest];
+      }
+    }
   }
 
   #count({ scopes }: RedisLease, by: 1 | -1): void {
@@ -90,14 +98,28 @@ export function leaseIdOf(member: string): string {
 }
 
 /** The start of the minute window that holds its amounts in a scope. @returns undefined where it has nothing in the scope */
-export function windowIn(member: string, tag: string): number | undefined {
+function windowIn(member: string, tag: string): number | undefined {
   const tags = member.split(':')[4]?.split(',') ?? [];
   const own = tags.find((each) => each.startsWith(`${tag}=`));
   return own === undefined ? undefined : Number(own.slice(tag.length + 1));
 }
 
+/** What decides about a change of a lease. @param lease before it; `isHeld`: Redis still has it */
+export function checksOfChange(
+  usages: readonly LimitUsage[],
+  tags: readonly string[],
+  lease: { readonly member: string; readonly amounts: Amounts; readonly isHeld: boolean },
+  windowMs: number,
+): ScopeCheck[] {
+  return usages.map((usage, index) => {
+    const tag = tags[index] ?? '';
+    const hasSlot = !lease.member.includes(':') || windowIn(lease.member, tag) !== undefined;
+    return { usage: hasSlot && lease.isHeld ? usageWithout(usage, lease, tag, windowMs) : usage, hasSlot };
+  });
+}
+
 /** The usage of a scope without the amounts that a lease has reserved there. @param windowMs length of the minute window */
-export function usageWithout(
+function usageWithout(
   usage: LimitUsage,
   { member, amounts }: { readonly member: string; readonly amounts: Amounts },
   tag: string,

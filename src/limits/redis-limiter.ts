@@ -1,5 +1,5 @@
-// The limiter that all replicas share: one call of reserve.lua for an admission and one for its release. While Redis is
-// unavailable it does not decide; it keeps pending releases and delivers them afterwards.
+// The limiter that all replicas share: calls of reserve.lua for the admissions and releases that call-batches.ts collects. While Redis
+// is unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
 import { RecentMap } from '../recent-map.ts';
 import {
@@ -9,6 +9,7 @@ import {
   RedisUnavailable,
 } from '../redis/redis-client.ts';
 import { singleFlight } from '../single-flight.ts';
+import { type CallBatch, CallBatches, type Waiting } from './call-batches.ts';
 import type { InitialTotals } from './initial-totals.ts';
 import { LastKnownCounters } from './last-known.ts';
 import {
@@ -24,28 +25,33 @@ import {
 } from './limiter.ts';
 import { type PendingRelease, PendingReleases } from './pending-releases.ts';
 import {
+  checksOfChange,
   leaseIdOf,
   OwnLeases,
   pendingReleaseOf,
   RedisLease,
   usageReleaseOf,
-  usageWithout,
-  windowIn,
 } from './redis-lease.ts';
 import {
+  batchArgs,
+  decisionsOf,
   initialTotalsArgs,
   LUA,
+  leaseMemberOf,
   type ReserveAnswer,
   readReserveAnswer,
   scriptScopesOf,
   statesOf,
   unexpected,
+  usagesIn,
 } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
-import { rejectionOf } from './verdict.ts';
+import { isFarFromLimits, rejectionOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
 const BATCH = 100;
+/** How long the release of a holder that is far from its limits waits for a reservation to go with. */
+const RELEASE_WAIT_MS = 100;
 /** Scopes whose last known counters are kept. */
 const MAX_LAST_KNOWN = 10_000;
 
@@ -65,12 +71,18 @@ export interface RedisLimiterOptions {
   readonly now?: () => number;
 }
 
+type ScriptArgs = readonly (string | number | Buffer)[];
+
 export class RedisLimiter implements Limiter {
   readonly #options: Required<RedisLimiterOptions>;
   readonly #script: RedisScript;
   readonly #pending: PendingReleases;
   readonly #leases = new OwnLeases();
   readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_LAST_KNOWN);
+  readonly #batches = new CallBatches(BATCH, RELEASE_WAIT_MS, (batch) => {
+    const sending = this.#run(batch).finally(() => this.#sending.delete(sending));
+    this.#sending.add(sending);
+  });
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -119,20 +131,17 @@ export class RedisLimiter implements Limiter {
       return await this.#change(held, kept, whole);
     }
     const id = ownId ?? this.newId();
-    const answer = await this.#ask('reserve', scopes, id, whole).catch((error: unknown) => {
+    return await this.#batches.reserve(scopes, id, whole).catch((error: unknown) => {
       if (ownId === undefined && mayBeDone(error)) this.takeBack(scopes, id);
       throw error;
     });
-    const lease = answer.verdict === 'admitted' ? this.#lease(scopes, answer.member, whole) : undefined;
-    this.#remember(scopes, answer);
-    return this.#admission(scopes, answer, whole, lease);
   }
 
   /** Throws as `admit` does. */
   async peek(scopes: Scopes): Promise<ScopeStates> {
     const answer = await this.#ask('peek', scopes, '', NO_AMOUNTS);
     this.#remember(scopes, answer);
-    return statesOf(scopes, answer);
+    return statesOf(scopes, usagesIn(answer));
   }
 
   /** What Redis last said of a scope. @param scope its id */
@@ -181,6 +190,7 @@ export class RedisLimiter implements Limiter {
 
   /** Resolves when each release so far was delivered, waits for Redis, or was dropped. */
   async settled(): Promise<void> {
+    this.#batches.flush();
     while (this.#sending.size > 0) await Promise.all(this.#sending);
   }
 
@@ -192,25 +202,27 @@ export class RedisLimiter implements Limiter {
     await this.#tend();
     this.#isClosed = true;
     await this.settled();
-    for (let left = this.#pending.take(BATCH); left.length > 0; left = this.#pending.take(BATCH)) {
-      for (const _ of left) this.#pending.drop('closed');
-    }
+    for (const _ of this.#pending.take(this.#pending.size)) this.#pending.drop('closed');
   }
 
   async #ask(
-    operation: 'reserve' | 'change' | 'peek',
+    operation: 'change' | 'peek',
     scopes: Scopes,
     id: string,
-    amounts: Amounts,
+    { tokens, cost }: Amounts,
   ): Promise<ReserveAnswer> {
+    const args = [operation, id, tokens, cost, scriptScopesOf(scopes).limits];
+    // Redis executes calls in the order in which they are sent.
+    this.#batches.flush();
+    return await this.#complete(scopes, await this.#call(scopes, args), () => args);
+  }
+
+  /** @param again the arguments to which totals are added, where the script needs them */
+  async #complete(scopes: Scopes, reply: unknown, again: () => ScriptArgs): Promise<ReserveAnswer> {
     const { list } = scopes;
-    const { limits } = scriptScopesOf(scopes);
     const { initialTotals, windowMs } = this.#options;
-    const args = [operation, id, amounts.tokens, amounts.cost, limits];
-    const ask = async (all: Parameters<RedisScript>[1] = args) =>
-      readReserveAnswer(await this.#call(scopes, all), list.length, windowMs);
-    const answer = await ask();
-    if ('verdict' in answer) {
+    const answer = readReserveAnswer(reply, list.length, windowMs);
+    if ('verdicts' in answer) {
       for (const [index, { isProvisional }] of answer.scopes.entries())
         if (isProvisional) this.#learn(scopes, index);
       return answer;
@@ -218,9 +230,10 @@ export class RedisLimiter implements Limiter {
     const totals = await Promise.all(
       answer.map(async (index) => initialTotalsArgs(index, await initialTotals.read(list[index] ?? list[0]))),
     );
-    const seeded = await ask([...args, ...totals.flat()]);
-    if (!('verdict' in seeded)) throw unexpected();
-    return seeded;
+    const seeded = await this.#call(scopes, [...again(), ...totals.flat()]);
+    const second = readReserveAnswer(seeded, list.length, windowMs);
+    if (!('verdicts' in second)) throw unexpected();
+    return second;
   }
 
   /** Reads totals that were not available, while requests continue. @param index of the scope */
@@ -236,7 +249,7 @@ export class RedisLimiter implements Limiter {
     });
   }
 
-  async #call(scopes: Scopes, args: readonly (string | number | Buffer)[]): Promise<unknown> {
+  async #call(scopes: Scopes, args: ScriptArgs): Promise<unknown> {
     const { keys } = scriptScopesOf(scopes);
     const { redis, windowMs, leaseMs } = this.#options;
     try {
@@ -257,9 +270,9 @@ export class RedisLimiter implements Limiter {
       if (mayBeDone(error)) lease.member = leaseIdOf(member);
       throw error;
     });
-    const isAdmitted = answer.verdict === 'admitted';
-    if (isAdmitted) {
-      lease.member = answer.member;
+    const [verdict] = answer.verdicts;
+    if (verdict === 'admitted') {
+      lease.member = leaseMemberOf(leaseIdOf(member), amounts, answer);
       this.#leases.remove(lease);
       lease.scopes = scopes;
       lease.amounts = amounts;
@@ -268,34 +281,46 @@ export class RedisLimiter implements Limiter {
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, NO_AMOUNTS));
     }
     this.#remember(scopes, answer);
-    const before = { member, amounts: reserved };
-    return this.#admission(scopes, answer, amounts, isAdmitted ? lease : undefined, before);
-  }
-
-  /** @param held the lease before it was to be changed */
-  #admission(
-    scopes: Scopes,
-    answer: ReserveAnswer,
-    amounts: Amounts,
-    lease: Lease | undefined,
-    held?: { readonly member: string; readonly amounts: Amounts },
-  ): Admission {
-    const states = () => statesOf(scopes, answer);
-    if (lease !== undefined) return { kind: 'admitted', lease, states: states() };
-    const { tags } = scriptScopesOf(scopes);
-    const checks = answer.scopes.map(({ usage }, index) => {
-      const tag = tags[index] ?? '';
-      if (held === undefined || (held.member.includes(':') && windowIn(held.member, tag) === undefined))
-        return { usage, hasSlot: false };
-      const isHeld = answer.verdict === 'held';
-      return {
-        usage: isHeld ? usageWithout(usage, held, tag, this.#options.windowMs) : usage,
-        hasSlot: true,
-      };
-    });
+    const usages = usagesIn(answer);
+    const states = () => statesOf(scopes, usages);
+    if (verdict === 'admitted') {
+      lease.mayWait = isFarFromLimits(scopes, usages, amounts);
+      return { kind: 'admitted', lease, states: states() };
+    }
+    const before = { member, amounts: reserved, isHeld: verdict === 'held' };
+    const checks = checksOfChange(usages, scriptScopesOf(scopes).tags, before, this.#options.windowMs);
     const rejection = rejectionOf(scopes, checks, amounts, states);
     if (rejection === undefined) throw unexpected();
     return rejection;
+  }
+
+  /** Never rejects. */
+  async #run({ scopes, releases, reservations }: CallBatch): Promise<void> {
+    let unsent = releases;
+    try {
+      // A lease that is not found has expired, or was settled by a call whose reply was late.
+      const now = this.#options.now();
+      const reply = await this.#call(scopes, batchArgs(scopes, releases, reservations, now));
+      unsent = [];
+      if (reservations.length === 0) return;
+      const again = () => batchArgs(scopes, [], reservations, now);
+      const answer = await this.#complete(scopes, reply, again);
+      this.#decide(scopes, reservations, answer);
+    } catch (error) {
+      for (const { reject } of reservations) reject(error);
+      for (const release of unsent) this.#keep(release, error);
+    }
+  }
+
+  #decide(scopes: Scopes, reservations: readonly Waiting[], answer: ReserveAnswer): void {
+    const admissions = decisionsOf(scopes, reservations, answer).map((decision): Admission => {
+      if (decision.kind === 'refused') return decision;
+      const lease = this.#lease(scopes, decision.member, decision.amounts);
+      lease.mayWait = decision.isFar;
+      return { kind: 'admitted', lease, states: decision.states };
+    });
+    this.#remember(scopes, answer);
+    for (const [index, admission] of admissions.entries()) reservations[index]?.resolve(admission);
   }
 
   #remember({ list }: Scopes, answer: ReserveAnswer): void {
@@ -311,49 +336,30 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  #lease(scopes: Scopes, member: string, amounts: Amounts): Lease {
+  #lease(scopes: Scopes, member: string, amounts: Amounts): RedisLease {
     const lease: RedisLease = new RedisLease(scopes, member, amounts, (real) => {
       this.#leases.remove(lease);
       this.#options.metrics.limitLeases.add(-1);
       for (const { id } of lease.scopes.list) this.#lastKnown.get(id)?.settled(lease.amounts, real);
-      this.#send(pendingReleaseOf(lease, real));
+      this.#send(pendingReleaseOf(lease, real), lease.mayWait);
     });
     this.#leases.add(lease);
     this.#options.metrics.limitLeases.add(1);
     return lease;
   }
 
-  #send(release: PendingRelease): void {
-    const sending = this.#deliver(release).finally(() => this.#sending.delete(sending));
-    this.#sending.add(sending);
+  #send(release: PendingRelease, mayWait = false): void {
+    this.#batches.release(release, mayWait && !this.#isClosed);
   }
 
-  /** Never rejects. */
-  async #deliver(release: PendingRelease): Promise<void> {
-    const { scopes, member, amounts, requests, orElse, recent } = release;
-    try {
-      const age = Math.max(0, Math.round(this.#options.now() - recent.since));
-      const args = [
-        'settle',
-        member,
-        amounts.tokens,
-        amounts.cost,
-        requests,
-        orElse,
-        age,
-        recent.requests,
-        recent.amounts.tokens,
-      ];
-      // A lease that is not found has expired, or was settled by a call whose reply was late.
-      await this.#call(scopes, args);
-    } catch (error) {
-      if (!(error instanceof RedisUnavailable)) this.#pending.drop('error');
-      else if (error.reason === 'closed' || this.#isClosed) this.#pending.drop('closed');
-      else if (!mayBeDone(error)) this.#pending.add(release);
-      // Without a lease to find it by, it might be counted twice.
-      else if (member === '') this.#pending.drop('unknown');
-      else this.#pending.add({ ...release, orElse: 'none' });
-    }
+  /** Of a call that failed: it is delivered later, if it may be. */
+  #keep(release: PendingRelease, error: unknown): void {
+    if (!(error instanceof RedisUnavailable)) this.#pending.drop('error');
+    else if (error.reason === 'closed' || this.#isClosed) this.#pending.drop('closed');
+    else if (!mayBeDone(error)) this.#pending.add(release);
+    // Without a lease to find it by, it might be counted twice.
+    else if (release.member === '') this.#pending.drop('unknown');
+    else this.#pending.add({ ...release, orElse: 'none' });
   }
 
   /** Delivers pending releases and renews the leases; one round at a time. Never rejects. */
@@ -367,26 +373,21 @@ export class RedisLimiter implements Limiter {
   async #deliverAll(): Promise<void> {
     // A failed delivery goes back to the end, and must not be retried for ever in one round.
     for (let left = this.#pending.size; left > 0 && this.#options.redis.isUp; left -= BATCH) {
-      await Promise.all(this.#pending.take(Math.min(left, BATCH)).map((each) => this.#deliver(each)));
+      for (const each of this.#pending.take(Math.min(left, BATCH))) this.#send(each);
+      this.#batches.flush();
+      await Promise.all(this.#sending);
     }
   }
 
   /** A lease may be settled during its renewal: Redis executes both in the order in which they were sent. */
   async #renewAll(): Promise<void> {
     let calls: Promise<unknown>[] = [];
-    for (const leases of this.#leases.all()) {
-      const all = [...leases];
-      for (let start = 0; start < all.length; start += BATCH) {
-        if (!this.#options.redis.isUp) return;
-        // Some may have been settled since the list was made.
-        const present = all.slice(start, start + BATCH).filter((lease) => leases.has(lease));
-        const [first] = present;
-        if (first === undefined) continue;
-        calls.push(this.#call(first.scopes, ['renew', ...present.map(({ member }) => member)]));
-        if (calls.length < BATCH) continue;
-        await Promise.allSettled(calls);
-        calls = [];
-      }
+    for (const [first, ...rest] of this.#leases.parts(BATCH)) {
+      if (!this.#options.redis.isUp) return;
+      calls.push(this.#call(first.scopes, ['renew', first.member, ...rest.map(({ member }) => member)]));
+      if (calls.length < BATCH) continue;
+      await Promise.allSettled(calls);
+      calls = [];
     }
     await Promise.allSettled(calls);
   }

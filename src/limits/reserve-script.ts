@@ -5,9 +5,10 @@ import { LIMITS, type LimitRow, TOTAL_LIMITS, type TotalLimit } from '../config/
 import { RedisCommandError } from '../redis/redis-client.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import { utcDateAt } from './calendar.ts';
-import type { ScopeStates } from './limiter.ts';
+import type { Amounts, Rejected, ScopeStates } from './limiter.ts';
+import type { PendingRelease } from './pending-releases.ts';
 import type { Scope, Scopes } from './scope.ts';
-import { type LimitUsage, limitStatesOf } from './verdict.ts';
+import { isFarFromLimits, type LimitUsage, limitStatesOf, rejectionOf, usageBefore } from './verdict.ts';
 
 /** The first fields of totals in a value. All versions have them in this order; other totals follow in the order of the table. */
 const FIRST_FIELDS = [
@@ -110,6 +111,8 @@ export interface ScriptScopes {
   /** The ends of the scopes' keys, by which the members of the leases name them. */
   readonly tags: readonly string[];
   readonly limits: Buffer;
+  /** The same for all scopes with these keys and limits. */
+  readonly name: string;
 }
 
 /** By the objects of the request's scopes, which stay the same while a key is cached. */
@@ -120,23 +123,54 @@ export function scriptScopesOf(scopes: Scopes): ScriptScopes {
   if (found !== undefined) return found;
   const stem = `tollgate:limit:{${scopes.slot}}:`;
   const tags = scopes.list.map((scope) => tagOf(scope, scopes.slot));
-  const made = {
-    keys: [`${stem}leases`, ...tags.map((tag) => stem + tag)],
-    tags,
-    limits: packedLimits(
-      scopes.list.map(({ active }) => active.list.map(({ limit, max }) => [limit.index + 1, max])),
-    ),
-  };
+  const keys = [`${stem}leases`, ...tags.map((tag) => stem + tag)];
+  const limits = packedLimits(
+    scopes.list.map(({ active }) => active.list.map(({ limit, max }) => [limit.index + 1, max])),
+  );
+  const made = { keys, tags, limits, name: `${keys.join(' ')} ${limits.toString('latin1')}` };
   known.set(scopes, made);
   return made;
 }
 
 /** @param limits for each scope, the position of each limit in the table, from 1, and its maximum */
 export function packedLimits(limits: readonly (readonly (readonly number[])[])[]): Buffer {
-  const numbers = limits.flatMap((ofScope) => [ofScope.length, ...ofScope.flat()]);
-  const packed = Buffer.alloc(numbers.length * DOUBLE);
-  for (const [index, number] of numbers.entries()) packed.writeDoubleLE(number, index * DOUBLE);
+  return packedNumbers(limits.flatMap((ofScope) => [ofScope.length, ...ofScope.flat()]));
+}
+
+function packedNumbers(numbers: readonly number[]): Buffer {
+  const packed = Buffer.allocUnsafe(numbers.length * DOUBLE);
+  for (let index = 0; index < numbers.length; index += 1)
+    packed.writeDoubleLE(numbers[index] ?? 0, index * DOUBLE);
   return packed;
+}
+
+export interface NewLease {
+  readonly id: string;
+  readonly amounts: Amounts;
+}
+
+const MODES = { none: 0, real: 1, use: 2 } as const;
+const NO_LIMITS = Buffer.alloc(0);
+
+/** @param now monotonic milliseconds */
+export function batchArgs(
+  scopes: Scopes,
+  releases: readonly PendingRelease[],
+  leases: readonly NewLease[],
+  now: number,
+): (string | number | Buffer)[] {
+  const numbers: number[] = [];
+  for (const { amounts, requests, orElse, recent } of releases) {
+    const age = Math.max(0, Math.round(now - recent.since));
+    numbers.push(amounts.tokens, amounts.cost, requests, MODES[orElse]);
+    numbers.push(age, recent.requests, recent.amounts.tokens);
+  }
+  for (const { amounts } of leases) numbers.push(amounts.tokens, amounts.cost);
+  const limits = leases.length === 0 ? NO_LIMITS : scriptScopesOf(scopes).limits;
+  const args = ['batch', packedNumbers(numbers), releases.length, leases.length, limits];
+  for (const { member } of releases) args.push(member);
+  for (const { id } of leases) args.push(id);
+  return args;
 }
 
 /** Short, because each lease has those of its scopes; in small letters and digits, which patterns of Lua read as themselves. */
@@ -144,14 +178,22 @@ function tagOf({ kind, id }: Scope, slot: string): string {
   return id === slot ? kind : kind + createHash('sha256').update(id).digest('hex').slice(0, 16);
 }
 
-/** The state of the scopes of a request, as the script returns it. */
+/** What the script returns of reservations, or of a change. */
 export interface ReserveAnswer {
-  /** `held`: rejected, and the lease that was to be changed is still there. */
-  readonly verdict: 'admitted' | 'refused' | 'held';
-  /** The lease as Redis stores it; empty when nothing was reserved. */
-  readonly member: string;
-  readonly wallMs: number;
+  /** One for each. `held`: rejected, and the lease that was to be changed is still there. */
+  readonly verdicts: readonly Verdict[];
+  /** Parts of the members of new leases. */
+  readonly begun: string;
+  readonly tags: string;
+  /** With all that was admitted. */
   readonly scopes: readonly ScopeAnswer[];
+}
+
+type Verdict = (typeof VERDICTS)[number];
+
+/** A lease as Redis stores it. */
+export function leaseMemberOf(id: string, { tokens, cost }: Amounts, answer: ReserveAnswer): string {
+  return `${id}:${answer.begun}:${tokens}:${cost}:${answer.tags}`;
 }
 
 export interface ScopeAnswer {
@@ -165,6 +207,8 @@ export function initialTotalsArgs(index: number, totals: HolderTotals | undefine
 }
 
 const VERDICTS = ['refused', 'admitted', 'held'] as const;
+/** The digit in ASCII. */
+const ZERO = 48;
 /** In place of a verdict. */
 const NEEDS_TOTALS = 3;
 
@@ -180,9 +224,9 @@ export function readReserveAnswer(
 ): ReserveAnswer | readonly number[] {
   if (!Array.isArray(answer)) throw unexpected();
   if (answer[0] === NEEDS_TOTALS) return answer.slice(1).map((index) => Number(index) - 1);
-  const [verdict, time, member, ...values]: unknown[] = answer;
-  const [name, wallMs] = [VERDICTS[Number(verdict)], Number(time)];
-  if (values.length !== count || !Buffer.isBuffer(member) || name === undefined) throw unexpected();
+  const [digits, time, ofLeases, ...values]: unknown[] = answer;
+  if (values.length !== count || !Buffer.isBuffer(digits) || !Buffer.isBuffer(ofLeases)) throw unexpected();
+  const wallMs = Number(time);
   const date = utcDateAt(wallMs);
   const scopes = values.map((value): ScopeAnswer => {
     if (!Buffer.isBuffer(value) || value.length < VALUE_BYTES) throw unexpected();
@@ -191,7 +235,9 @@ export function readReserveAnswer(
     const counts = COUNT_OFFSETS.map((offset) => integerAt(value, offset));
     return { usage: { wallMs, date, windowLeftMs, counts }, isProvisional: isProvisional(value) };
   });
-  return { verdict: name, member: member.toString('latin1'), wallMs, scopes };
+  const verdicts = Array.from(digits, (digit) => VERDICTS[digit - ZERO] ?? 'refused');
+  const [begun = '', tags = ''] = ofLeases.toString('latin1').split(' ');
+  return { verdicts, begun, tags, scopes };
 }
 
 /** Rounded above 2^53, as Lua has it. */
@@ -208,8 +254,54 @@ function isProvisional(value: Buffer): boolean {
 }
 
 /** What is left of the limits of each scope. */
-export function statesOf({ list }: Scopes, answer: ReserveAnswer): ScopeStates {
-  return answer.scopes.map(({ usage }, index) => limitStatesOf(usage, (list[index] ?? list[0]).active));
+export function statesOf({ list }: Scopes, usages: readonly LimitUsage[]): ScopeStates {
+  return usages.map((usage, index) => limitStatesOf(usage, (list[index] ?? list[0]).active));
+}
+
+/** What is used in each scope. */
+export function usagesIn({ scopes }: ReserveAnswer): readonly LimitUsage[] {
+  return scopes.map(({ usage }) => usage);
+}
+
+/** What the script has decided about one reservation of a batch. */
+type Decision =
+  | {
+      readonly kind: 'admitted';
+      readonly member: string;
+      readonly amounts: Amounts;
+      readonly states: ScopeStates;
+      /** See `isFarFromLimits`. */
+      readonly isFar: boolean;
+    }
+  | Rejected;
+
+/**
+ * @returns for each reservation
+ * @throws RedisCommandError when the script has rejected what fits
+ */
+export function decisionsOf(
+  scopes: Scopes,
+  reservations: readonly NewLease[],
+  answer: ReserveAnswer,
+): Decision[] {
+  // The script decides one after the other; the answer has the usage after the last.
+  let usages = usagesIn(answer);
+  const last = usages;
+  const decisions = reservations.toReversed().map(({ id, amounts }, order): Decision => {
+    const after = usages;
+    const states = () => statesOf(scopes, after);
+    const index = reservations.length - 1 - order;
+    if (answer.verdicts[index] !== 'admitted') {
+      const checks = after.map((usage) => ({ usage, hasSlot: false }));
+      const rejection = rejectionOf(scopes, checks, amounts, states);
+      if (rejection === undefined) throw unexpected();
+      return rejection;
+    }
+    if (index > 0) usages = after.map((usage) => usageBefore(usage, amounts));
+    const isFar = isFarFromLimits(scopes, last, amounts);
+    return { kind: 'admitted', member: leaseMemberOf(id, amounts, answer), amounts, states: states(), isFar };
+  });
+  return decisions.reverse();
 }
 
 export function unexpected(): RedisCommandError {

@@ -15,18 +15,21 @@
 --          count, which includes running requests. 0 and 0: not counted. Versions may differ in their totals: a longer value keeps
 --          its end, and in a shorter one the rest is 0.
 -- ARGV  1  length of the minute window, 2 of a lease (ms), 3 the operation:
---       reserve ID TOKENS COST LIMITS [SCOPE KNOWN TOTAL…]…   LIMITS: for each scope the number of its limits, then the index and
---               the maximum of each, as doubles. Totals of the store in the order of their fields
---       change  MEMBER, then likewise: other amounts for a lease; in its scopes its request and its slot are not checked again
+--       change  MEMBER TOKENS COST LIMITS [SCOPE KNOWN TOTAL…]…   other amounts for a lease; in its scopes its request and its slot
+--               are not checked again. LIMITS: for each scope the number of its limits, then the index and the maximum of each,
+--               as doubles. Totals of the store in the order of their fields
 --       peek    likewise; reserves nothing
+--       batch   NUMBERS SETTLEMENTS RESERVATIONS LIMITS MEMBER|ID|''… ID… [SCOPE KNOWN TOTAL…]…   settles, then reserves.
+--               NUMBERS, as doubles, has TOKENS COST REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS for each settlement, and
+--               TOKENS COST for each reservation. A settlement releases a lease, by its ID where no reply gave the rest. Without
+--               such a lease, by MODE: 1 counts the amounts alone, 0 nothing, 2 counts as without a lease: REQUESTS and amounts in
+--               the totals, the RECENT ones, at most AGE ms old, in the minute window. REQUESTS -1: undo the request of the lease.
+--               Without reservations, LIMITS is empty and the answer is 1
 --       enter   ID TOKENS COST AGE   a running request that was admitted elsewhere AGE ms ago; nothing if it is known
---       settle  MEMBER|ID|'' TOKENS COST REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS
---               releases a lease, by its ID where no reply gave the rest. Without such a lease, by MODE: 'real' counts the
---               amounts alone, 'none' nothing, 'use' counts as without a lease: REQUESTS and amounts in the totals, the RECENT
---               ones, at most AGE ms old, in the minute window. REQUESTS -1: undo the request of the lease.
 --       renew   MEMBER|ID …
--- The first three return { 3, SCOPE… } where they need totals of the store, else the verdict (0 refused, 1 admitted, 2 refused, and
--- the lease is kept), the time (ms), the member of the lease, and the value of each scope.
+-- The first three return { 3, SCOPE… } where they need totals of the store (settlements are done then), else a digit for each
+-- reservation or change (0 refused, 1 admitted, 2 refused, and the lease is kept), the time (ms), BEGUN and TAG=WINDOW,… of new leases, and
+-- the value of each scope.
 local DAY = 86400000
 local HEAD = 7
 local LEASES = KEYS[1]
@@ -87,8 +90,9 @@ local function number(digits)
 end
 
 -- What a lease holds in all of its scopes.
+local LEASE = '^[^:]*:(%d+):(%d+):(%d+):(.*)$'
 local function readLease(member)
-  local begun, tokens, cost, tags = string.match(member, '^[^:]*:(%d+):(%d+):(%d+):(.*)$')
+  local begun, tokens, cost, tags = string.match(member, LEASE)
   begun = number(begun)
   local leaseDay = floor(begun / 1000 / DAY)
   -- The windows of its scopes, by their tags.
@@ -262,38 +266,43 @@ local function addRequest(scope, lease)
   end
 end
 
--- @param start of a minute window, where none is open
-local function addLease(id, tokens, cost, begun, start)
+-- What a lease that begins now says of its scopes. @param start of a minute window, where none is open
+local function tagsOf(start)
   local tags = {}
   for index = 1, #scopes do
     local opened = scopes[index].values[1]
     tags[index] = string.format('%s=%.0f', scopes[index].tag, opened > 0 and opened or start)
   end
-  local member = string.format('%s:%.0f:%.0f:%.0f:%s', id, begun, tokens, cost, table.concat(tags, ','))
-  redis.call('ZADD', LEASES, now + leaseMs, member)
-  local life = leaseMs * 2
-  -- While there are totals, what an expired lease holds of them must still be subtracted.
-  for index = 1, #scopes do
-    if scopes[index].hasTotals then life = max(life, monthMs) end
-  end
-  redis.call('PEXPIRE', LEASES, life)
-  return member
+  return table.concat(tags, ',')
 end
 
-if operation == 'settle' then
-  local member, requests, mode = find(ARGV[4]), tonumber(ARGV[7]), ARGV[8]
-  local amounts = { 0, tonumber(ARGV[5]), tonumber(ARGV[6]), 1 }
-  local isHeld = member ~= '' and redis.call('ZREM', LEASES, member) == 1
-  if not isHeld and mode == 'none' then return 0 end
-  if not isHeld and mode == 'use' then
-    local age = tonumber(ARGV[9])
+local function memberOf(id, tokens, cost, begun, tags)
+  return string.format('%s:%.0f:%.0f:%.0f:%s', id, begun, tokens, cost, tags)
+end
+
+-- @param leases score and member of each
+-- @param others running requests of the first scope. While there are some, the set has its expiry since the window began at the latest
+local function addLeases(leases, others)
+  redis.call('ZADD', LEASES, unpack(leases))
+  local life, isNew = leaseMs * 2, others == 0
+  for index = 1, #scopes do
+    isNew = isNew or scopes[index].isNew
+    -- While there are totals, what an expired lease holds of them must still be subtracted.
+    if scopes[index].hasTotals then life = max(life, monthMs) end
+  end
+  if isNew or now - scopes[1].values[1] >= life - leaseMs then redis.call('PEXPIRE', LEASES, life) end
+end
+
+local function settle(member, isHeld, amounts, requests, mode, age, recent, recentRequests)
+  if not isHeld and mode == 2 then
     amounts[1] = requests
-    for _, scope in ipairs(scopes) do
-      if age < windowMs then count(scope, now - age, { 1, tonumber(ARGV[11]) }, tonumber(ARGV[10])) end
+    for index = 1, #scopes do
+      local scope = scopes[index]
+      if age < windowMs then count(scope, now - age, recent, recentRequests) end
       addTotals(scope, amounts)
-      if age < windowMs or scope.hasTotals then write(scope) end
+      if age < windowMs or scope.hasTotals then scope.isChanged = true end
     end
-    return 1
+    return
   end
   local lease = readLease(member)
   for index, scope in ipairs(scopes) do
@@ -319,10 +328,35 @@ if operation == 'settle' then
         addRequest(scope, lease)
       end
     end
-    if raws[index] then write(scope) end
+    if raws[index] then scope.isChanged = true end
   end
   if isHeld and lease.size > #scopes then undo(lease, true) end
-  return 1
+end
+
+-- Releases the leases of a batch. Those whose amounts are all in the present windows, which are nearly all, are summed up first.
+local function settleAll(members, numbers)
+  local tags = tagsOf(0)
+  local ended, reserved, reservedCost, used, usedCost = 0, 0, 0, 0, 0
+  for order = 1, members do
+    local at, member = 7 * (order - 1), find(ARGV[7 + order])
+    local amounts, requests, mode = { 0, numbers[at + 1], numbers[at + 2], 1 }, numbers[at + 3], numbers[at + 4]
+    local isHeld = member ~= '' and redis.call('ZREM', LEASES, member) == 1
+    local begun, tokens, cost, ofLease = string.match(member, LEASE)
+    if isHeld and requests == 0 and ofLease == tags and floor(number(begun) / 1000 / DAY) == day then
+      ended, reserved, reservedCost = ended + 1, reserved + number(tokens), reservedCost + number(cost)
+      used, usedCost = used + amounts[2], usedCost + amounts[3]
+    elseif isHeld or mode ~= 0 then
+      settle(member, isHeld, amounts, requests, mode, numbers[at + 5], { 1, numbers[at + 7] }, numbers[at + 6])
+    end
+  end
+  for index = 1, ended > 0 and #scopes or 0 do
+    local scope = scopes[index]
+    local values = scope.values
+    values[3], values[4] = max(0, values[3] - reserved) + used, max(0, values[4] - ended)
+    takeFromTotals(values, day * 2, month * 2, reserved, reservedCost)
+    if scope.hasTotals then addToTotals(values, 0, used, usedCost) end
+    if raws[index] then scope.isChanged = true end
+  end
 end
 
 if operation == 'enter' then
@@ -333,7 +367,8 @@ if operation == 'enter' then
     redis.call('ZADD', LEASES, now + leaseMs, member)
     return member
   end
-  member = addLease(id, amounts[2], amounts[3], micros - age * 1000, now - age)
+  member = memberOf(id, amounts[2], amounts[3], micros - age * 1000, tagsOf(now - age))
+  addLeases({ now + leaseMs, member }, 0)
   local lease = readLease(member)
   for _, scope in ipairs(scopes) do
     if age < windowMs then count(scope, now - age, amounts, 1) end
@@ -347,8 +382,19 @@ if operation == 'enter' then
   return member
 end
 
-local id, tokens, cost = operation == 'change' and find(ARGV[4]) or ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local amounts = { 1, tokens, cost, 1 }
+-- Of a batch; a change and a look have none.
+local settled, reserving, numbers = 0, 0, nil
+if operation == 'batch' then
+  settled, reserving = tonumber(ARGV[5]), tonumber(ARGV[6])
+  numbers = { struct.unpack('<' .. string.rep('d', #ARGV[4] / 8), ARGV[4]) }
+  if reserving == 0 then
+    settleAll(settled, numbers)
+    for index = 1, #scopes do
+      if scopes[index].isChanged then write(scopes[index]) end
+    end
+    return 1
+  end
+end
 
 -- Leases whose process is gone. Those that expire later than a lease can were made before the clock was set back.
 local earliest = scopes[1].values[6]
@@ -366,7 +412,7 @@ if now >= earliest or earliest > now + leaseMs then
 end
 
 -- Totals of the store. What was settled since may not have reached it, and what runs has not.
-for start = 8, #ARGV, 2 + #TOTAL_KINDS do
+for start = 8 + settled + reserving, #ARGV, 2 + #TOTAL_KINDS do
   local scope, known = scopes[tonumber(ARGV[start])], ARGV[start + 1] == '1'
   if not scope.hasTotals or (not scope.isKnown and known) then
     local values, reserved = scope.values, running(scope.tag)
@@ -382,6 +428,7 @@ for start = 8, #ARGV, 2 + #TOTAL_KINDS do
 end
 
 -- The lease that is to be changed, as far as it still exists: its request and its slot are counted already.
+local id = operation == 'change' and find(ARGV[4]) or ''
 local old = operation == 'change' and readLease(id) or nil
 local isHeld = old and redis.call('ZSCORE', LEASES, id) or false
 local oldWindows = {}
@@ -390,71 +437,143 @@ for index = 1, old and #scopes or 0 do
   oldWindows[index] = old.size == 0 and 0 or old.windows[scopes[index].tag] or false
 end
 
-local isAdmitted, missing, limits, at = operation ~= 'peek', { 3 }, { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }, 1
+local limits = { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }
+
+-- The scopes whose totals have to be read first.
+local missing, at = { 3 }, 1
 for index = 1, #scopes do
-  local scope = scopes[index]
-  local values, held = scope.values, isHeld and oldWindows[index]
   local last = at + 2 * limits[at]
-  at = at + 1
-  while at < last do
-    local limit, maximum = limits[at], limits[at + 1]
-    local field, kind = POSITIONS[limit], KINDS[limit]
-    at = at + 2
-    if field > HEAD and not scope.hasTotals then
+  for each = at + 1, scopes[index].hasTotals and 0 or last, 2 do
+    if POSITIONS[limits[each]] > HEAD then
       missing[#missing + 1] = index
-      at = last + 1
-    elseif kind == 2 or kind == 3 then
-      local more = amounts[kind]
-      if more > 0 or kind == 2 then
-        if held and field > HEAD then
-          more = more - amount(old, (field - HEAD) / 2)
-        elseif held and held == values[1] then
-          more = more - old.amounts[2]
-        end
-        if values[field] + more > maximum then isAdmitted = false end
-      end
-    elseif not (old and oldWindows[index]) and values[field] + 1 > maximum then
-      -- Leases that were lost with the sorted set are not counted for longer.
-      if kind == 4 and (now - values[7] >= leaseMs or values[7] > now) then
-        local _, slots = running(scope.tag)
-        values[4], values[7], scope.isChanged = slots, now, true
-      end
-      if values[field] + 1 > maximum then isAdmitted = false end
+      break
     end
   end
   at = last + 1
 end
--- The scopes whose totals have to be read first.
-if #missing > 1 then
+
+-- Whether some requests fit in all scopes.
+local function fits(requests, tokens, cost)
+  local isFit, at = true, 1
   for index = 1, #scopes do
-    if scopes[index].isChanged then write(scopes[index]) end
+    local scope = scopes[index]
+    local values, held = scope.values, isHeld and oldWindows[index]
+    local last = at + 2 * limits[at]
+    for each = at + 1, last, 2 do
+      local maximum = limits[each + 1]
+      local field, kind = POSITIONS[limits[each]], KINDS[limits[each]]
+      if kind == 2 or kind == 3 then
+        local more = kind == 2 and tokens or cost
+        if more > 0 or kind == 2 then
+          if held and field > HEAD then
+            more = more - amount(old, (field - HEAD) / 2)
+          elseif held and held == values[1] then
+            more = more - old.amounts[2]
+          end
+          if values[field] + more > maximum then isFit = false end
+        end
+      elseif not (old and oldWindows[index]) and values[field] + requests > maximum then
+        -- Leases that were lost with the sorted set are not counted for longer.
+        if kind == 4 and (now - values[7] >= leaseMs or values[7] > now) then
+          local _, slots = running(scope.tag)
+          values[4], values[7], scope.isChanged = slots, now, true
+        end
+        if values[field] + requests > maximum then isFit = false end
+      end
+    end
+    at = last + 1
   end
-  return missing
+  return isFit
 end
 
-local member = ''
-if isAdmitted then
+local function reserve(requests, tokens, cost)
   for index = 1, #scopes do
     local scope = scopes[index]
     local values, wasIn, held = scope.values, old and oldWindows[index], isHeld and oldWindows[index]
     if held then subtract(values, old, held) end
     -- Where a lease that is to be changed has expired, its request runs all the same, and takes a slot again.
-    if not held then values[4] = values[4] + 1 end
-    count(scope, now, amounts, wasIn and 0 or 1)
-    amounts[1] = (not wasIn or not isHeld and isOlder(scope, old)) and 1 or 0
-    addTotals(scope, amounts)
+    if not held then values[4] = values[4] + requests end
+    if values[1] == 0 then values[1], scope.isNew = now, true end
+    values[2], values[3] = values[2] + (wasIn and 0 or requests), values[3] + tokens
+    if scope.hasTotals then
+      addToTotals(values, (not wasIn or not isHeld and isOlder(scope, old)) and requests or 0, tokens, cost)
+    end
+    scope.isChanged = true
   end
+end
+
+local verdicts, begun = {}, ''
+
+-- @param requests ID, TOKENS and COST of each; they are reserved already
+-- @param others see addLeases
+local function admit(requests, others)
+  if #requests == 0 then return end
+  local tags, leases = tagsOf(0), {}
+  begun = text(micros) .. ' ' .. tags
+  for order = 1, #requests do
+    local request = requests[order]
+    leases[2 * order - 1], leases[2 * order] = now + leaseMs, memberOf(request[1], request[2], request[3], micros, tags)
+  end
+  addLeases(leases, others)
+end
+
+local function change(tokens, cost)
+  verdicts[1] = isHeld and 2 or 0
+  if not fits(1, tokens, cost) then return end
+  verdicts[1] = 1
+  reserve(1, tokens, cost)
   if isHeld then
     redis.call('ZREM', LEASES, id)
     undo(old, true)
   end
-  member = addLease(string.match(id, '^[^:]*'), tokens, cost, micros, now)
+  admit({ { string.match(id, '^[^:]*'), tokens, cost } }, 0)
+end
+
+local function reserveAll()
+  local requests, all = {}, { reserving, 0, 0 }
+  for order = 1, reserving do
+    local at = 7 * settled + 2 * order
+    requests[order] = { ARGV[7 + settled + order], numbers[at - 1], numbers[at] }
+    all[2], all[3] = all[2] + numbers[at - 1], all[3] + numbers[at]
+  end
+  local more = { reserving, all[2], all[3] }
+  for at = 1, 7 * settled, 7 do
+    more[1], more[2], more[3] = more[1] + max(0, numbers[at + 2]), more[2] + numbers[at], more[3] + numbers[at + 1]
+  end
+  local others = scopes[1].values[4]
+  -- Usually there is room for everything, and the order makes no difference. Then the set of leases does not become empty between.
+  if #missing == 1 and fits(unpack(more)) then
+    reserve(unpack(all))
+    admit(requests, others)
+    settleAll(settled, numbers)
+    verdicts[1] = string.rep('1', reserving)
+    return
+  end
+  settleAll(settled, numbers)
+  if #missing > 1 then return end
+  local admitted = {}
+  others = scopes[1].values[4]
+  for order = 1, reserving do
+    local isAdmitted = fits(1, requests[order][2], requests[order][3])
+    verdicts[order] = isAdmitted and 1 or 0
+    if isAdmitted then
+      reserve(1, requests[order][2], requests[order][3])
+      admitted[#admitted + 1] = requests[order]
+    end
+  end
+  admit(admitted, others)
+end
+
+if reserving > 0 then
+  reserveAll()
+elseif operation == 'change' and #missing == 1 then
+  change(tonumber(ARGV[5]), tonumber(ARGV[6]))
 end
 
 -- The values as they are stored: one string for each scope is cheaper than an integer for each count.
-local answer = { isAdmitted and 1 or isHeld and 2 or 0, now, member }
+local answer = { table.concat(verdicts), now, begun }
 for index = 1, #scopes do
   local scope = scopes[index]
-  answer[index + 3] = (isAdmitted or scope.isChanged) and write(scope) or packed(scope.values)
+  answer[index + 3] = scope.isChanged and write(scope) or packed(scope.values)
 end
-return answer
+return #missing > 1 and missing or answer

@@ -107,6 +107,32 @@ export function capsOf(
   return caps;
 }
 
+/** What was used before a request, which is counted. */
+export function usageBefore(usage: LimitUsage, { tokens, cost }: Amounts): LimitUsage {
+  const counts = LIMITS.map(({ index, counts: kind }) => {
+    const own = kind === 'tokens' ? tokens : kind === 'cost' ? cost : 1;
+    return Math.max(0, (usage.counts[index] ?? 0) - own);
+  });
+  // The request may have opened the minute window.
+  const isOpen = LIMITS.some(({ index, window }) => window === 'minute' && counts[index] !== 0);
+  return { ...usage, windowLeftMs: isOpen ? usage.windowLeftMs : 0, counts };
+}
+
+/** Requests. */
+const MIN_DISTANCE = 32;
+
+/** Whether at least `MIN_DISTANCE` more requests of these amounts would use no more than half of any limit. */
+export function isFarFromLimits({ list }: Scopes, usages: readonly LimitUsage[], amounts: Amounts): boolean {
+  return list.every(({ active }, index) => {
+    const usage = usages[index];
+    if (usage === undefined) return false;
+    return active.list.every(({ limit, max }) => {
+      const amount = amountOf(limit, amounts, false) ?? 0;
+      return countOf(usage, limit) + MIN_DISTANCE * amount <= max / 2;
+    });
+  });
+}
+
 /** The sum of what two counted independently. */
 export function sumOf(one: LimitUsage, other: LimitUsage): LimitUsage {
   return {
