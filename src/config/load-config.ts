@@ -14,6 +14,7 @@ import {
   TIERS,
   type UpstreamConfig,
 } from './schema/config-schema.ts';
+import { ENDPOINTS_OF } from './schema/endpoint-names.ts';
 import type { OutboundRules } from './schema/outbound-schema.ts';
 import { readInteger, rejected, type ScalarResult } from './schema/units.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
@@ -89,6 +90,7 @@ export function parseConfig(
     dynamic: {
       ...dynamic,
       ...resolveOutbound(output, env),
+      models: withProtocols(output),
       ...(lists.prices === undefined ? {} : { prices: lists.prices }),
       public_url: public_url ?? httpUrl(bound.host, bound.port, bound.tls),
       tiers: tiers ?? Object.fromEntries(TIERS.map((tier) => [tier, {}])),
@@ -130,6 +132,16 @@ function resolveOutbound(
     }
   }
   return { upstreams: resolved, ...outbound(rulesOf(undefined)) };
+}
+
+/** Restricts each model to the endpoints of the API that its upstreams speak; the checks have found that it is one. */
+function withProtocols({ upstreams, models }: z.output<typeof fileSchema>): DynamicConfig['models'] {
+  const resolved: DynamicConfig['models'] = Object.create(null);
+  for (const [name, model] of Object.entries(models)) {
+    const offered = ENDPOINTS_OF[upstreams[model.targets[0]?.upstream ?? '']?.protocol ?? 'openai'];
+    resolved[name] = { ...model, endpoints: model.endpoints.filter((each) => offered.includes(each)) };
+  }
+  return resolved;
 }
 
 /** Position of the first byte that is not UTF-8. */

@@ -17,6 +17,9 @@ const ALLOWED_HEADERS = [
   'x-request-id',
   'x-client-request-id',
   'idempotency-key',
+  'anthropic-beta',
+  'anthropic-dangerous-direct-browser-access',
+  'anthropic-version',
   'openai-beta',
   'openai-organization',
   'openai-project',
@@ -43,6 +46,7 @@ const SDK_HEADER = /^x-stainless-[a-z-]{1,40}$/;
 /** Scripts can only read headers listed here; SDKs need them to time retries. */
 const EXPOSED_HEADERS = [
   'x-request-id',
+  'request-id',
   'retry-after',
   'retry-after-ms',
   'x-should-retry',
@@ -52,6 +56,12 @@ const EXPOSED_HEADERS = [
   'x-ratelimit-limit-tokens',
   'x-ratelimit-remaining-tokens',
   'x-ratelimit-reset-tokens',
+  'anthropic-ratelimit-requests-limit',
+  'anthropic-ratelimit-requests-remaining',
+  'anthropic-ratelimit-requests-reset',
+  'anthropic-ratelimit-tokens-limit',
+  'anthropic-ratelimit-tokens-remaining',
+  'anthropic-ratelimit-tokens-reset',
   'openai-processing-ms',
   'openai-version',
 ].join(', ');

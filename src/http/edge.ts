@@ -48,6 +48,8 @@ const READ = new Set([
   'accept',
   'access-control-request-headers',
   'access-control-request-method',
+  'anthropic-beta',
+  'anthropic-version',
   'connection',
   'cookie',
   'forwarded',

@@ -5,6 +5,9 @@ import { GatewayError } from '../errors.ts';
 /** Paths that may be echoed: no encoding, not long, and no run of digits that could be a key. */
 const PRINTABLE = /^(?!.*[0-9a-f]{32})[\w\-./:~]{1,128}$/i;
 
+const OPENAI_BASE = "The base URL of an OpenAI client must end in '/v1' here, once.";
+const ANTHROPIC_BASE = "The base URL of an Anthropic client must not have a path here; it adds '/v1' itself.";
+
 /**
  * @param path as sent, without the query
  * @param isKnown whether a path has a handler
@@ -23,7 +26,7 @@ export function unknownUrl(
   const sentences = [
     `Unknown request URL: ${method} ${path}.`,
     ...(near === undefined ? [] : [`Did you mean ${near}?`]),
-    ...(isBase ? ["The base URL of an OpenAI client must end in '/v1' here, once."] : []),
+    ...(isBase ? [intended.startsWith('/v1/messages') ? ANTHROPIC_BASE : OPENAI_BASE] : []),
   ];
   return new GatewayError('unknown_url', sentences.join(' '));
 }

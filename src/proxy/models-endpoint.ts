@@ -22,6 +22,14 @@ interface ModelObject {
   readonly owned_by: string;
 }
 
+/** Anthropic's. */
+interface AnthropicModel {
+  readonly type: 'model';
+  readonly id: string;
+  readonly display_name: string;
+  readonly created_at: string;
+}
+
 export class ModelsEndpoint {
   readonly #authenticator: Authenticator;
   readonly #snapshot: () => ConfigSnapshot;
@@ -44,6 +52,12 @@ export class ModelsEndpoint {
   async list(exchange: Exchange): Promise<void> {
     const { routes, config } = this.#snapshot();
     const principal = await this.#identify(exchange, config);
+    if (exchange.isAnthropic) {
+      // Its clients can only use the models of this endpoint.
+      const ids = routes.names(principal, 'messages');
+      answerJson(exchange, 200, pageOf(ids, new URLSearchParams(exchange.target.split('?', 2)[1])));
+      return;
+    }
     const patterns = routes.patterns(principal);
     answerJson(exchange, 200, {
       object: 'list',
@@ -62,7 +76,8 @@ export class ModelsEndpoint {
     // An id that contains a `%` is also found in its literal spelling.
     const names = routes.names(principal);
     const id = names.includes(decoded) || !names.includes(raw) ? decoded : raw;
-    answerJson(exchange, 200, modelObject(routes.resolve(id, principal).model));
+    const { model } = routes.resolve(id, principal);
+    answerJson(exchange, 200, exchange.isAnthropic ? anthropicModel(model) : modelObject(model));
   }
 
   async #identify(exchange: Exchange, config: DynamicConfig): Promise<Principal> {
@@ -74,6 +89,25 @@ export class ModelsEndpoint {
 
 function modelObject(id: string): ModelObject {
   return { id, object: 'model', created: CREATED, owned_by: 'tollgate' };
+}
+
+function anthropicModel(id: string): AnthropicModel {
+  return { type: 'model', id, display_name: id, created_at: new Date(CREATED * 1000).toISOString() };
+}
+
+/** One page of Anthropic's list: of at most `limit` models, behind `after_id` or before `before_id`. */
+function pageOf(ids: readonly string[], query: URLSearchParams) {
+  const after = ids.indexOf(query.get('after_id') ?? '') + 1;
+  const before = ids.indexOf(query.get('before_id') ?? '');
+  const rest = before === -1 ? ids.slice(after) : ids.slice(after, before);
+  const limit = Math.max(1, Math.trunc(Number(query.get('limit') ?? rest.length)) || 1);
+  const page = before === -1 ? rest.slice(0, limit) : rest.slice(-limit);
+  return {
+    data: page.map(anthropicModel),
+    has_more: page.length < rest.length,
+    first_id: page[0] ?? null,
+    last_id: page.at(-1) ?? null,
+  };
 }
 
 /** Percent-decoded once; unchanged where it is not an encoding. */

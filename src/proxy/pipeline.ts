@@ -7,6 +7,7 @@ import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import { PACE, readBody } from '../http/body/read-body.ts';
 import type { SpoolFiles } from '../http/body/upload-spool.ts';
+import { asAnthropicError } from '../http/exchange/anthropic-error.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
@@ -84,7 +85,8 @@ export class Pipeline {
   /** `POST` to the path of an endpoint. */
   answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
     const asked = exchange.deployment === undefined ? endpoint : withModelInPath(endpoint);
-    return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, asked, held));
+    const called = asked.keepsQuery === true ? withQuery(asked, exchange.target) : asked;
+    return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, called, held));
   }
 
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
@@ -261,7 +263,13 @@ export function answerFailure(exchange: Exchange, { error, verbatim, headers }: 
   // Status 200: an answer that the upstream's content filter emptied.
   if (status !== 200) exchange.error = error;
   exchange.access.outcome = status === 200 ? 'ok' : error.code;
-  answer(exchange, status, { 'content-type': type, ...headers }, body);
+  const shaped = exchange.isAnthropic && status !== 200 ? asAnthropicError(status, body, exchange.id) : body;
+  answer(exchange, status, { 'content-type': type, ...headers }, shaped);
+}
+
+function withQuery(endpoint: Endpoint, target: string): Endpoint {
+  const at = target.indexOf('?');
+  return at === -1 ? endpoint : { ...endpoint, query: target.slice(at + 1) };
 }
 
 /** @throws GatewayError unsupported_content_type */

@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { isSameIdentity } from '../config/schema/auth-schema.ts';
 import type { UpstreamAuth, UpstreamConfig } from '../config/schema/config-schema.ts';
+import { credentialHeader } from '../config/schema/upstream-schema.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { CredentialQuotes } from './credential-quotes.ts';
 import type { Outbound } from './outbound/outbound.ts';
@@ -50,7 +51,10 @@ export class UpstreamCredential {
     if (config.kind === 'builtin') return {};
     const headers: Record<string, string> = {};
     const bearer = config.auth === undefined ? config.api_key : this.#bearer;
-    if (bearer !== undefined) headers['authorization'] = `Bearer ${bearer}`;
+    if (bearer !== undefined) {
+      const name = credentialHeader(config);
+      headers[name] = name === 'authorization' ? `Bearer ${bearer}` : bearer;
+    }
     for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     return headers;
   }

@@ -30,7 +30,7 @@ const OF_REQUESTS: ReadonlySet<string> = new Set([
   'content-type',
   'accept',
   'x-request-id',
-  ...ALWAYS_FORWARDED,
+  ...Object.values(ALWAYS_FORWARDED).flat(),
   ...FORWARDED_TRACE,
 ]);
 
@@ -389,5 +389,6 @@ export class Upstream {
 /** The client headers that go to an upstream. @param more of one target */
 export function forwardedTo(config: UpstreamConfig, more: readonly string[] = []): ForwardedHeaders {
   if (config.kind === 'builtin') return new ForwardedHeaders();
-  return new ForwardedHeaders([...(config.forward_headers ?? []), ...more], Object.keys(config.headers));
+  const configured = [...(config.forward_headers ?? []), ...more];
+  return new ForwardedHeaders(configured, Object.keys(config.headers), config.protocol);
 }

@@ -56,10 +56,13 @@ export function isContentFilter(finish: string | null): boolean {
   return finish?.startsWith('content_filter') === true;
 }
 
-/** Whether a content filter left nothing of a whole response of the Responses API. */
+/** Whether a content filter left nothing of a whole response of the Responses API, or of a message of Anthropic's API. */
 export function isFilteredResponse(body: Buffer): boolean {
-  if (body.length > MAX_ERROR_BYTES || !body.includes('"content_filter"')) return false;
+  if (body.length > MAX_ERROR_BYTES || !/"(?:content_filter|refusal)"/.test(body.toString('latin1')))
+    return false;
   const response = parse(body.toString());
+  const content = memberOf(response, 'content');
+  if (memberOf(response, 'stop_reason') === 'refusal') return Array.isArray(content) && content.length === 0;
   const output = memberOf(response, 'output');
   const reason = memberOf(memberOf(response, 'incomplete_details'), 'reason');
   return isContentFilter(String(reason)) && Array.isArray(output) && output.every(isWithoutOutput);

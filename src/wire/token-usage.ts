@@ -3,13 +3,27 @@ import { memberOf } from './error-answer.ts';
 import type { Span } from './json.ts';
 
 /**
- * The counts beyond `prompt` and `completion`. Each is a part of one of these: `name` in its details, or `alone` beside it.
+ * The counts beyond `prompt` and `completion`. Each is a part of one of these: `name` in its details, or `alone` beside it;
+ * Anthropic's API has `other` at either place.
  * Its column in the store has the same name: `store/usage-record.ts`.
  */
 export const TOKEN_PARTS = {
-  cached: { of: 'prompt', name: 'cached_tokens', alone: 'prompt_cache_hit_tokens' },
-  reasoning: { of: 'completion', name: 'reasoning_tokens', alone: 'reasoning_tokens' },
-} as const satisfies Record<string, { of: 'prompt' | 'completion'; name: string; alone: string }>;
+  cached: {
+    of: 'prompt',
+    name: 'cached_tokens',
+    alone: 'prompt_cache_hit_tokens',
+    other: 'cache_read_input_tokens',
+  },
+  reasoning: {
+    of: 'completion',
+    name: 'reasoning_tokens',
+    alone: 'reasoning_tokens',
+    other: 'thinking_tokens',
+  },
+} as const satisfies Record<
+  string,
+  Record<'name' | 'alone' | 'other', string> & { of: 'prompt' | 'completion' }
+>;
 
 type TokenPart = keyof typeof TOKEN_PARTS;
 
@@ -80,8 +94,9 @@ export function tokenParts(usage: unknown): Omit<Tokens, 'prompt' | 'completion'
   const input = sideOf(usage, DETAILS.prompt);
   const output = sideOf(usage, DETAILS.completion);
   const parts = eachTokenPart((part) => {
-    const { of, name, alone } = TOKEN_PARTS[part];
-    return count(of === 'prompt' ? input : output, name) || count(usage, alone);
+    const { of, name, alone, other } = TOKEN_PARTS[part];
+    const side = of === 'prompt' ? input : output;
+    return count(side, name) || count(usage, alone) || count(side, other) || count(usage, other);
   });
   const cacheWrite = CACHE_WRITES.reduce(
     (found, name) => found || count(input, name) || count(usage, name),
@@ -111,7 +126,7 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
   const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
-  const input = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
+  const input = count(usage, 'prompt_tokens') || inputOf(usage);
   const soundMs = input === 0 ? soundDuration(usage) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
   // Some vendors report the total only, and some omit reasoning from the output.
@@ -127,6 +142,12 @@ export function parseUsage(bytes: Buffer, span: Span): Usage {
     ...(isTotalAlone && soundMs > 0 ? { measured: { milliseconds: soundMs } } : {}),
     ...tokenParts(usage),
   };
+}
+
+/** `input_tokens`, with what Anthropic's API counts beside it: the tokens written to a cache and read from one. */
+function inputOf(usage: unknown): number {
+  const cache = count(usage, 'cache_read_input_tokens') + count(usage, 'cache_creation_input_tokens');
+  return count(usage, 'input_tokens') + cache;
 }
 
 /**
@@ -151,6 +172,14 @@ export function laterUsage(earlier: Usage | null, later: Usage): Usage {
     ...(measured === undefined ? {} : { measured }),
     ...(isInputOnly ? { isInputOnly } : {}),
   };
+}
+
+/** As `laterUsage`, of totals that only grow: a side that is smaller than before was not reported in full. */
+export function cumulativeUsage(earlier: Usage | null, later: Usage): Usage {
+  if (earlier === null) return later;
+  const prompt = later.prompt < earlier.prompt ? 0 : later.prompt;
+  const completion = later.completion < earlier.completion ? 0 : later.completion;
+  return laterUsage(earlier, { ...later, prompt, completion });
 }
 
 /** The details of a report whose sides come from two. */

@@ -12,7 +12,7 @@ import type {
   TierConfig,
   UpstreamConfig,
 } from '../../src/config/schema/config-schema.ts';
-import { ENDPOINTS } from '../../src/config/schema/endpoint-names.ts';
+import { ENDPOINTS_OF } from '../../src/config/schema/endpoint-names.ts';
 import { errorOf, extended, load, MINIMAL, placesBefore, withUpstream } from './sample.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tollgate-config-'));
@@ -49,7 +49,7 @@ describe('a configuration', () => {
         echo: {
           targets: [{ upstream: 'demo', model: 'echo', weight: 1, priority: 1 }],
           tiers: ['Free', 'Lite', 'Pro'],
-          endpoints: [...ENDPOINTS],
+          endpoints: [...ENDPOINTS_OF.openai],
           balance: 'weighted',
           fallback_on: [],
           response_model: 'alias',

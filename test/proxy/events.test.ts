@@ -159,7 +159,7 @@ test('an error of the gateway is an event with the next number, and an error obj
   const it = reader();
   for (const frame of framesOf(responseEvents().slice(0, 3)))
     it.read(Buffer.from(frame), 0, Buffer.byteLength(frame));
-  const frame = it.errorFrame(new GatewayError('stream_incomplete')).toString();
+  const frame = it.errorFrame(new GatewayError('stream_incomplete'), 'req_1').toString();
   expect(frame).toMatch(/^event: error\ndata: .*\n\n$/);
   const data: unknown = JSON.parse(frame.split('data: ')[1] ?? '');
   const { message } = new GatewayError('stream_incomplete');

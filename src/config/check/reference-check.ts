@@ -2,6 +2,7 @@
 // parsed output, so that an invalid field hides no other fault.
 import { readStore } from '../schema/addresses.ts';
 import { TIERS } from '../schema/config-schema.ts';
+import { ENDPOINTS, ENDPOINTS_OF, type Protocol } from '../schema/endpoint-names.ts';
 import { readDecimal, readInteger } from '../schema/units.ts';
 import { origin, suggestion } from '../source/schema-issues.ts';
 import {
@@ -40,6 +41,15 @@ function checkTargets(
   const targets = itemsOf(model, 'targets');
   /** By priority: total weight of the group, and the position of its first target. */
   const groups = new Map<number, { weight: number; at: number; index: number }>();
+  const protocols = targets.map((target) => protocolOf(upstreams.get(nodeText(target, 'upstream') ?? '')));
+  const protocol = protocols.find((each) => each !== undefined) ?? 'openai';
+  itemsOf(model, 'endpoints').forEach((item, index) => {
+    const listed = ENDPOINTS.find((each) => each === nodeText(item));
+    if (listed === undefined || ENDPOINTS_OF[protocol].includes(listed)) return;
+    const others = ENDPOINTS_OF[protocol].join(', ');
+    const message = `needs upstreams of another \`protocol\`; those with \`${protocol}\` have: ${others}`;
+    fault(item.span.start, ['models', name, 'endpoints', index], message);
+  });
   targets.forEach((target, index) => {
     const path = ['models', name, 'targets', index];
     const upstream = findNode(target, ['upstream'])?.node;
@@ -54,6 +64,12 @@ function checkTargets(
       const near = literal ? suggestion(wanted, upstreams.keys()) : '';
       fault(upstream.span.start, [...path, 'upstream'], what + near + origin(upstream));
     }
+    if (upstream !== undefined && (protocols[index] ?? protocol) !== protocol)
+      fault(
+        upstream.span.start,
+        [...path, 'upstream'],
+        'speaks another `protocol` than the first target; all targets of a model speak the same',
+      );
     const there = findNode(target, ['model'])?.node;
     const stars = nodeText(there)?.split('*').length ?? 1;
     if (there !== undefined && stars > 2) {
@@ -86,6 +102,11 @@ function checkTargets(
     if (weight === 0)
       warn(at, path, `no target of priority ${priority} has a weight above 0: they get no requests`);
   }
+}
+
+/** The API that an upstream speaks; undefined for an unknown upstream. */
+function protocolOf(upstream: YamlPair | undefined): Protocol | undefined {
+  return upstream && (nodeText(upstream.value, 'protocol') === 'anthropic' ? 'anthropic' : 'openai');
 }
 
 /** An invalid weight counts as 1: it has a fault already. */
@@ -174,6 +195,8 @@ function checkPassthrough(
     fault(there.span.start, path, `there is no upstream of this name${near}${origin(there)}`);
   } else if (upstream.value.kind === 'branch' && isGiven(upstream.value.entries.get('builtin')?.value)) {
     fault(there.span.start, path, 'is a builtin, which keeps no objects');
+  } else if (nodeText(upstream.value, 'protocol') === 'anthropic') {
+    fault(there.span.start, path, 'has `protocol: anthropic`, and these paths are of the other API');
   } else if (!isEnabled(upstream.value))
     warn(there.span.start, path, 'is disabled: these calls get a 503 upstream_out_of_service');
 }

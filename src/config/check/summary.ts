@@ -15,7 +15,7 @@ import {
   type TierConfig,
   type UpstreamConfig,
 } from '../schema/config-schema.ts';
-import { ENDPOINTS } from '../schema/endpoint-names.ts';
+import { ENDPOINTS_OF } from '../schema/endpoint-names.ts';
 import type { ServerCertificate } from '../schema/listener-schema.ts';
 import { certificatesIn } from '../schema/pem.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
@@ -64,6 +64,7 @@ function describeUpstream(upstream: UpstreamConfig): string {
       ? [`built in (${upstream.builtin})`]
       : [
           hostOf(upstream.base_url) + pathOf(upstream.base_url),
+          ...(upstream.protocol === 'anthropic' ? ['protocol anthropic'] : []),
           upstream.auth !== undefined
             ? `tokens of ${upstream.auth.kind}`
             : upstream.api_key === undefined
@@ -151,7 +152,7 @@ function describeModel(model: ModelConfig, at: number): string {
 }
 
 function isEverywhere(endpoints: readonly string[]): boolean {
-  return endpoints.length === ENDPOINTS.length;
+  return endpoints.length === ENDPOINTS_OF.openai.length;
 }
 
 /** Whether two targets share a priority, so that `balance` matters. */

@@ -19,7 +19,7 @@ const VENDOR_PATHS: readonly (readonly [host: RegExp, paths: RegExp, shown: stri
   [/^api\.(anthropic\.com|mistral\.ai|together\.(ai|xyz))$/, /^\/v1$/, '/v1'],
   [/^api\.groq\.com$/, /^\/openai\/v1$/, '/openai/v1'],
   [/^openrouter\.ai$/, /^\/api\/v1$/, '/api/v1'],
-  [/^api\.deepseek\.com$/, /^(\/v1|\/beta)?$/, ''],
+  [/^api\.deepseek\.com$/, /^(\/v1|\/beta|\/anthropic\/v1)?$/, ''],
   [/\.openai\.azure\.com$/, /^\/openai\/(v1|deployments\/[^/]+)$/, '/openai/v1'],
   [/^bedrock-runtime[.-].*\.amazonaws\.com$/, /^\/openai\/v1$/, '/openai/v1'],
   [
@@ -79,7 +79,7 @@ export function checkUpstream(
       );
     for (const field of has('base_url')
       ? []
-      : ['api_key', 'headers', 'forward_headers', 'query', 'proxy', 'tls']) {
+      : ['protocol', 'api_key', 'headers', 'forward_headers', 'query', 'proxy', 'tls']) {
       const entry = value.entries.get(field);
       if (entry !== undefined && has(field)) {
         fault(entry.key.start, [...path, field], 'has no effect with `builtin`; remove it');
@@ -90,7 +90,9 @@ export function checkUpstream(
   checkCase(headers, [...path, 'headers'], fault);
   for (const [header, entry] of headers) {
     const other = ['api_key', 'auth'].find(has);
-    if (other !== undefined && header.toLowerCase() === 'authorization') {
+    const own =
+      other === 'api_key' && nodeText(value, 'protocol') === 'anthropic' ? 'x-api-key' : 'authorization';
+    if (other !== undefined && header.toLowerCase() === own) {
       fault(entry.key.start, [...path, 'headers', header], `is also set by \`${other}\`; remove one of them`);
     }
   }

@@ -10,9 +10,20 @@ export const ENDPOINTS = [
   'images',
   'audio',
   'realtime',
+  'messages',
 ] as const;
 
 export type EndpointName = (typeof ENDPOINTS)[number];
+
+/** The API that an upstream speaks. */
+export const PROTOCOLS = ['openai', 'anthropic'] as const;
+export type Protocol = (typeof PROTOCOLS)[number];
+
+/** The endpoints of each API. */
+export const ENDPOINTS_OF: Readonly<Record<Protocol, readonly EndpointName[]>> = {
+  openai: ENDPOINTS.filter((name) => name !== 'messages'),
+  anthropic: ['messages'],
+};
 
 /** The endpoints of a model that a tier, a holder or a key allows; without a list, all. */
 export function offered(

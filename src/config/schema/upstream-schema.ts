@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { readBaseUrl } from './addresses.ts';
 import { upstreamAuth } from './auth-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
+import { PROTOCOLS } from './endpoint-names.ts';
 import {
   address,
   credential,
@@ -121,7 +122,7 @@ export const upstream = section({
   base_url: address(readBaseUrl, '^https?://')
     .exactOptional()
     .describe(
-      'Root of an OpenAI-compatible API; `chat/completions`, `embeddings` and so on are appended to its path; a query is kept.',
+      'Root of the API; `chat/completions`, `embeddings` and so on (`messages`, with `protocol: anthropic`) are appended to its path; a query is kept.',
     ),
   builtin: z
     .enum(['echo'])
@@ -132,7 +133,15 @@ export const upstream = section({
     .describe(
       'Default `true`. `false` takes the upstream out of service: no requests, health checks or token fetches. `tollgate upstreams drain` does so without a change of this file.',
     ),
-  api_key: credential().exactOptional().describe('Sent as `Authorization: Bearer …`.'),
+  protocol: z
+    .enum(PROTOCOLS)
+    .exactOptional()
+    .describe(
+      'The API that it speaks. Default: `openai`. Models of an upstream with `anthropic` are offered on `/v1/messages` and on no other endpoint.',
+    ),
+  api_key: credential()
+    .exactOptional()
+    .describe('Sent as `Authorization: Bearer …`; with `protocol: anthropic` as `x-api-key`.'),
   auth: upstreamAuth
     .exactOptional()
     .describe(
@@ -213,6 +222,7 @@ export const upstream = section({
     ({
       base_url,
       builtin,
+      protocol,
       api_key,
       auth,
       headers,
@@ -224,7 +234,8 @@ export const upstream = section({
       tls,
       ...rest
     }) => {
-      const common = { ...rest, ...oneBody(members, body) };
+      const spoken = protocol === 'anthropic' ? { protocol } : {};
+      const common = { ...rest, ...spoken, ...oneBody(members, body) };
       return base_url === undefined
         ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
         : {
@@ -241,3 +252,8 @@ export const upstream = section({
           };
     },
   );
+
+/** The header with the `api_key`, bare for Anthropic's API, or with a token that is fetched. */
+export function credentialHeader({ protocol, auth }: { protocol?: string; auth?: unknown }) {
+  return protocol === 'anthropic' && auth === undefined ? 'x-api-key' : 'authorization';
+}

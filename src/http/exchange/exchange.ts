@@ -35,6 +35,14 @@ function newId(): string {
   return `req_${reserve.toString('hex', start, reserveAt)}`;
 }
 
+/** Whether the path is of Anthropic's API; the list of models, which both have, is by the headers of its clients. */
+function isAnthropic(target: string, { headers }: IncomingMessage): boolean {
+  if (target.startsWith('/v1/messages')) return true;
+  if (!target.startsWith('/v1/models')) return false;
+  const isKeyAlone = headers['x-api-key'] !== undefined && headers.authorization === undefined;
+  return isKeyAlone || headers['anthropic-version'] !== undefined;
+}
+
 export class Exchange {
   readonly id: string;
   readonly request: IncomingMessage;
@@ -42,6 +50,8 @@ export class Exchange {
   /** The request target as sent; of Azure's clients, the one of this API that it means. */
   target: string;
   readonly address: string;
+  /** The client speaks Anthropic's API, which has other headers and errors. */
+  readonly isAnthropic: boolean;
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
   /** Filled during the request, read at its end. */
@@ -98,7 +108,10 @@ export class Exchange {
     // Clients send keys in the wrong header: log only the prefix of such an id.
     const isKept = isSane && !holdsKey(given);
     this.id = isKept ? given : newId();
-    this.headers = { 'x-request-id': this.id };
+    this.isAnthropic = isAnthropic(this.target, request);
+    this.headers = this.isAnthropic
+      ? { 'x-request-id': this.id, 'request-id': this.id }
+      : { 'x-request-id': this.id };
     this.access = new AccessRecord(this.id, request.method ?? '');
     if (isSane && !isKept) this.access.client_request_id = maskKeys(given);
   }

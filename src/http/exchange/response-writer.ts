@@ -3,6 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import { errorBody, type GatewayError, isServerFault, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { BodyPieces } from '../pieces/body-pieces.ts';
 import { type BodyEvents, BodyWriter } from '../pieces/body-writer.ts';
+import { anthropicErrorBody } from './anthropic-error.ts';
 import type { Exchange } from './exchange.ts';
 import { batchWrite } from './write-batch.ts';
 
@@ -80,7 +81,7 @@ export function answerError(exchange: Exchange, error: GatewayError, headers: An
     exchange,
     error.status,
     { 'content-type': 'application/json', ...challenge(error), ...retryHeaders(error), ...headers },
-    errorBody(error),
+    exchange.isAnthropic ? anthropicErrorBody(error, exchange.id) : errorBody(error),
   );
 }
 

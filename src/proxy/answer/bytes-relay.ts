@@ -58,8 +58,8 @@ export class BytesRelay implements Receiver {
     }
     if (error.code === 'client_closed') client.drop();
     else if (!client.isOver) {
-      const { endpoint } = this.#request;
-      client.cut(error, this.#events && endpoint.frames?.().errorFrame(error));
+      const { endpoint, exchange } = this.#request;
+      client.cut(error, this.#events && endpoint.frames?.().errorFrame(error, exchange.id));
     }
     return { kind: 'answered', outcome: error.code };
   }

@@ -324,7 +324,8 @@ export class StreamRelay implements Receiver {
   }
 
   #errorFrame(error: GatewayError): Buffer {
-    return this.#reader?.errorFrame(error) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
+    const { id } = this.#request.exchange;
+    return this.#reader?.errorFrame(error, id) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
   }
 
   /** Commits: the client receives the 200 and the held bytes, and no other target is tried. */

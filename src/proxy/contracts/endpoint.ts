@@ -47,6 +47,8 @@ export interface Endpoint {
   readonly method?: 'GET' | 'DELETE';
   /** The client's query string, for paths that serve a single request. */
   readonly query?: string;
+  /** The client's query string is forwarded. Default false. */
+  readonly keepsQuery?: boolean;
   /** The `accept` header of requests without a stream. Default: JSON. */
   readonly accept?: string;
   /** The members read of a request. */
@@ -156,8 +158,8 @@ export interface FrameReader {
   readonly text: number;
   /** The client may have the whole answer with the frames so far, although usage is still to come. */
   readonly mayBeLast: boolean;
-  /** A frame that reports an error of the gateway. */
-  errorFrame(error: GatewayError): Buffer;
+  /** A frame that reports an error of the gateway. @param requestId of the client's request */
+  errorFrame(error: GatewayError, requestId: string): Buffer;
   /** Classifies an error frame that comes before anything was sent to the client. */
   judge(frame: Buffer, headers: ResponseHeaders): Failure;
 }

@@ -13,6 +13,7 @@ import { estimateTokens } from '../request/token-estimate.ts';
 import { SpeechEvents } from './byte-events.ts';
 import { asStream } from './chat-conversion.ts';
 import { imageEvents, speechEvents } from './event-conversion.ts';
+import { MESSAGE_ENDPOINTS } from './message-endpoints.ts';
 import { responseEvents } from './response-events.ts';
 import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
 
@@ -207,6 +208,7 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   MODERATIONS,
   IMAGES,
   SPEECH,
+  ...MESSAGE_ENDPOINTS,
 ];
 
 /** The output tokens of this many images. */

@@ -1,6 +1,7 @@
 // A request that `tollgate explain` shows: its body, from a file, as each target would be sent it, and its URL and headers there.
 import type { BodyRule } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, UpstreamConfig } from '../../config/schema/config-schema.ts';
+import { credentialHeader } from '../../config/schema/upstream-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -96,7 +97,7 @@ export function destinationOf(config: UpstreamConfig, below: string) {
     host,
     path: withoutValues(path),
     headers: [
-      ...(config.api_key === undefined && config.auth === undefined ? [] : ['authorization']),
+      ...(config.api_key === undefined && config.auth === undefined ? [] : [credentialHeader(config)]),
       ...Object.keys(config.headers).map((name) => name.toLowerCase()),
     ],
   };

@@ -1,4 +1,4 @@
-// The limits as clients see them: OpenAI's headers, and the error of a rejection. The decision is made in limits/.
+// The limits as clients see them: the headers of OpenAI's API and of Anthropic's, and the error of a rejection. The decision is made in limits/.
 import { eachLimit, LIMITS, type LimitName } from '../../config/limit-table.ts';
 import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { LimitState, Rejected, ScopeStates } from '../../limits/limiter.ts';
@@ -10,30 +10,43 @@ interface Family {
   readonly limit: string;
   readonly remaining: string;
   readonly reset: string;
+  /** @param ms until the reset */
+  readonly formatReset: (ms: number) => string;
 }
 
-/** The two families that OpenAI has headers for. */
-const FAMILIES: readonly Family[] = [family('requests'), family('tokens')];
+/** The two families that both APIs have headers for. */
+const KINDS = ['requests', 'tokens'] as const;
+const FAMILIES: readonly Family[] = KINDS.map((name) => ({
+  names: limitsOf(name),
+  limit: `x-ratelimit-limit-${name}`,
+  remaining: `x-ratelimit-remaining-${name}`,
+  reset: `x-ratelimit-reset-${name}`,
+  formatReset: goDuration,
+}));
+const ANTHROPIC_FAMILIES: readonly Family[] = KINDS.map((name) => ({
+  names: limitsOf(name),
+  limit: `anthropic-ratelimit-${name}-limit`,
+  remaining: `anthropic-ratelimit-${name}-remaining`,
+  reset: `anthropic-ratelimit-${name}-reset`,
+  formatReset: resetTime,
+}));
 
-function family(name: 'requests' | 'tokens'): Family {
-  return {
-    names: LIMITS.filter(({ counts }) => counts === name).map((limit) => limit.name),
-    limit: `x-ratelimit-limit-${name}`,
-    remaining: `x-ratelimit-remaining-${name}`,
-    reset: `x-ratelimit-reset-${name}`,
-  };
+function limitsOf(name: 'requests' | 'tokens'): readonly LimitName[] {
+  return LIMITS.filter(({ counts }) => counts === name).map((limit) => limit.name);
 }
 
 /**
  * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the most restrictive limit of all scopes in each family. A family
  * without limits has none.
  * @param headers to add them to; default: new ones
+ * @param isAnthropic whether the client reads those of Anthropic's API: `anthropic-ratelimit-{requests,tokens}-{limit,remaining,reset}`
  */
 export function limitHeaders(
   states: ScopeStates,
   headers: Record<string, string> = {},
+  isAnthropic = false,
 ): Record<string, string> {
-  for (const each of FAMILIES) {
+  for (const each of isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES) {
     let nearest: LimitState | undefined;
     for (const ofScope of states) {
       for (const name of each.names) {
@@ -50,18 +63,21 @@ export function limitHeaders(
 
 function setFamily(
   headers: Record<string, string>,
-  { limit, remaining, reset }: Family,
+  { limit, remaining, reset, formatReset }: Family,
   state: LimitState,
 ): void {
   headers[limit] = String(state.limit);
   headers[remaining] = String(state.remaining);
-  headers[reset] = goDuration(state.resetMs);
+  headers[reset] = formatReset(state.resetMs);
 }
 
 /** Headers of a rejection: of the limit that rejects, and of the most restrictive limit in the other family. */
-export function rejectionHeaders({ limit, state, states }: Rejected): Record<string, string> {
-  const headers = limitHeaders(states);
-  const own = FAMILIES.find(({ names }) => names.includes(limit));
+export function rejectionHeaders(
+  { limit, state, states }: Rejected,
+  isAnthropic = false,
+): Record<string, string> {
+  const headers = limitHeaders(states, {}, isAnthropic);
+  const own = (isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES).find(({ names }) => names.includes(limit));
   if (own !== undefined) setFamily(headers, own, state);
   return headers;
 }
@@ -119,4 +135,10 @@ export function goDuration(ms: number): string {
   const minutes = Math.floor((whole % 3_600_000) / 60_000);
   const seconds = (whole % 60_000) / 1000;
   return `${hours > 0 ? `${hours}h` : ''}${hours > 0 || minutes > 0 ? `${minutes}m` : ''}${seconds}s`;
+}
+
+/** RFC 3339, in whole seconds. */
+function resetTime(ms: number): string {
+  const seconds = Math.ceil((Date.now() + Math.max(0, ms)) / 1000);
+  return new Date(seconds * 1000).toISOString().replace('.000Z', 'Z');
 }

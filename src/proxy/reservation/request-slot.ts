@@ -106,10 +106,10 @@ export class RequestSlot {
       const { limit, scope, reason, state } = admission;
       if (reason === 'spent') this.#options.budgets.spent(scope, limit, state);
       this.#options.metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
-      Object.assign(exchange.headers, rejectionHeaders(admission));
+      Object.assign(exchange.headers, rejectionHeaders(admission, exchange.isAnthropic));
       throw rejectionError(admission, tokens);
     }
-    limitHeaders(admission.states, exchange.headers);
+    limitHeaders(admission.states, exchange.headers, exchange.isAnthropic);
     this.#lease = undefined;
     this.#states = admission.states;
     return admission.lease;

@@ -135,7 +135,7 @@ export async function setLimitHeaders(
 ): Promise<void> {
   if (scopes.isLimited && exchange.stopReason === undefined) {
     const states = await limiter.peek(scopes);
-    limitHeaders(states, exchange.headers);
+    limitHeaders(states, exchange.headers, exchange.isAnthropic);
     budgetHeaders(scopes, states, exchange.headers);
   }
 }

@@ -218,10 +218,14 @@ export class RouteTable {
     return { ...route, model: name, targets };
   }
 
-  /** The exact names that a key may use, in configured order; no patterns. */
-  names(scope: Access): string[] {
+  /**
+   * The exact names that a key may use, in configured order; no patterns.
+   * @param endpoint for which; default: any
+   */
+  names(scope: Access, endpoint?: EndpointName): string[] {
     return [...this.#routes.exact.values()]
       .filter((route) => this.#mayUse(route, scope))
+      .filter((route) => endpoint === undefined || this.endpointsOf(route, scope).includes(endpoint))
       .map((route) => route.model);
   }
 

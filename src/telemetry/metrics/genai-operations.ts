@@ -11,4 +11,5 @@ export const GENAI_OPERATIONS: Readonly<Record<EndpointName, string>> = {
   images: 'generate_content',
   audio: 'generate_content',
   realtime: 'realtime',
+  messages: 'chat',
 };

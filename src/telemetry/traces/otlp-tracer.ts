@@ -108,8 +108,8 @@ function parentOf({ headers }: RequestHead): Context {
   if (parent === undefined) return ROOT_CONTEXT;
   const { traceId, spanId, isSampled } = parent;
   // Trace ids have the form of a key. A client may have sent its key as one.
-  if ([headers.authorization, headers['api-key']].some((value) => value?.includes(traceId) === true))
-    return ROOT_CONTEXT;
+  const keys = [headers.authorization, headers['api-key'], headers['x-api-key']];
+  if (keys.some((value) => value?.includes(traceId) === true)) return ROOT_CONTEXT;
   const state = headers['tracestate'];
   return trace.setSpanContext(ROOT_CONTEXT, {
     traceId,

@@ -1,0 +1,35 @@
+// The endpoints of Anthropic's API that take a model.
+
+import { statusOfError } from '../../http/exchange/anthropic-error.ts';
+import { judgeErrorObject } from '../../upstream/error-outcome.ts';
+import { NO_USAGE } from '../../wire/token-usage.ts';
+import type { Endpoint } from '../contracts/endpoint.ts';
+import { wants } from '../request/request-scan.ts';
+import { estimateTokens } from '../request/token-estimate.ts';
+import { MessageReader } from './message-events.ts';
+
+/** `POST /v1/messages` */
+const MESSAGES: Endpoint = {
+  name: 'messages',
+  path: 'messages',
+  // SDKs name beta features in the query.
+  keepsQuery: true,
+  wanted: wants([]),
+  readFacts: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
+  frames: () => new MessageReader(),
+  judgeAnswer: (text, headers) => judgeErrorObject(text, headers, statusOfError(text)),
+};
+
+/** `POST /v1/messages/count_tokens`: counts the input of a message, without charge. */
+const COUNT_TOKENS: Endpoint = {
+  ...MESSAGES,
+  path: 'messages/count_tokens',
+  readFacts: () => ({
+    stream: false,
+    estimate: { prompt: 0, completion: 0, isBounded: true },
+    usage: NO_USAGE,
+    quantities: {},
+  }),
+};
+
+export const MESSAGE_ENDPOINTS: readonly Endpoint[] = [MESSAGES, COUNT_TOKENS];
