@@ -1,8 +1,9 @@
 #!/usr/bin/env node
-// Starts Tollgate: from src/ in a checkout, from dist/ in the published package. It finds a Node that is new enough and
-// hands over; arguments and exit codes are src/main.ts's. Plain JavaScript, because an old Node must be able to read it.
+// Starts Tollgate from dist/ in the published package, from src/ in a checkout, or from its dist/ if that is newer. It finds a
+// Node that is new enough and hands over; arguments and exit codes are src/main.ts's. Plain JavaScript, because an old Node
+// must be able to read it.
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import module from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -51,10 +52,7 @@ function isNewEnough(text) {
 async function run() {
   // Most of a start is compiling; what was compiled once is kept in the folder for temporary files.
   module.enableCompileCache?.();
-  // src is not in the published package, and in a checkout it is newer than any dist.
-  const entry = ['src/main.ts', 'dist/main.js']
-    .map((file) => join(root, file))
-    .find((file) => existsSync(file));
+  const entry = entryFile();
   if (entry === undefined) {
     console.error(`tollgate: neither src/main.ts nor dist/main.js is in ${root}`);
     process.exitCode = 1;
@@ -63,6 +61,19 @@ async function run() {
   const { main } = await import(pathToFileURL(entry).href);
   const code = await main(process.argv.slice(2));
   if (typeof code === 'number') process.exitCode = code;
+}
+
+/** The newer of both: a checkout has src, the published package has dist, and a checkout that was built has both. */
+function entryFile() {
+  const [source, built] = ['src/main.ts', 'dist/main.js'].map((file) => join(root, file));
+  if (!existsSync(source)) return existsSync(built) ? built : undefined;
+  return existsSync(built) && newestChange(dirname(source)) < statSync(built).mtimeMs ? built : source;
+}
+
+/** The time of the last change in a folder, in milliseconds. A removed file changes the folder that it was in. */
+function newestChange(folder) {
+  const files = readdirSync(folder, { recursive: true }).map((file) => statSync(join(folder, file)).mtimeMs);
+  return Math.max(statSync(folder).mtimeMs, ...files);
 }
 
 /** The binary of the `node` package, in the node_modules of this folder or of one above it. */

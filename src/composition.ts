@@ -21,6 +21,7 @@ import { loopbackCheck } from './http/loopback.ts';
 import { BufferPool } from './http/pieces/buffer-pool.ts';
 import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
+import { VERSION } from './package-files.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
 import { Reloader } from './process/config-reload.ts';
 import { ConfigWatch } from './process/config-watch.ts';
@@ -48,7 +49,6 @@ import { Outbound } from './upstream/outbound/outbound.ts';
 import { DRAINS_CHANGED, REPORT_STATES } from './upstream/state/drains.ts';
 import { UsageReads } from './upstream/usage-reads.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
-import { VERSION } from './version.ts';
 
 /** How long shutdown waits to flush the remaining usage to the store. */
 const FLUSH_MS = 5000;

@@ -3,7 +3,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type Program, runCommandLine } from './cli/command-line.ts';
 import type { CommandIo } from './cli/terminal.ts';
-import { VERSION } from './version.ts';
+import { VERSION } from './package-files.ts';
 
 const FILE = fileURLToPath(import.meta.url);
 

@@ -5,6 +5,7 @@ import { parseBytes } from './config/load-config.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
 import type { CommandRunner } from './console/console-desk.ts';
+import { VERSION } from './package-files.ts';
 import { tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
@@ -12,7 +13,6 @@ import { runWorker, workerNumber } from './process/worker.ts';
 import { startFault } from './start-fault.ts';
 import { openStore } from './store/open.ts';
 import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logger.ts';
-import { VERSION } from './version.ts';
 
 const OK = 0;
 const FAILED = 1;

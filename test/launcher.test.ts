@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { chmod, copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
@@ -90,15 +90,34 @@ exec "${process.execPath}" "$@"
 `;
 
 describe('which source it starts', () => {
-  test('src where there is one', async () => {
+  const hour = 3600;
+  const now = Date.now() / 1000;
+  test.each([
+    { newer: 'the built program', src: now - hour, dist: now, starts: 'dist' },
+    { newer: 'the source', src: now, dist: now - hour, starts: 'src' },
+  ])('the newer of src and dist: $newer', async ({ src, dist, starts }) => {
     await using project = await install();
     await project.add('src/main.ts', SAYS('src'));
+    await project.add('src/deep/part.ts', '');
     await project.add('dist/main.js', SAYS('dist'));
+    for (const file of ['src/main.ts', 'src']) await utimes(join(project.root, file), 0, now - 2 * hour);
+    for (const file of ['src/deep/part.ts', 'src/deep']) await utimes(join(project.root, file), 0, src);
+    await utimes(join(project.root, 'dist/main.js'), 0, dist);
     expect(await project.start(['a', '--b=c d']).end()).toEqual({
       code: 0,
       signal: null,
-      output: 'src ["a","--b=c d"]\n',
+      output: `${starts} ["a","--b=c d"]\n`,
     });
+  });
+
+  test('src where a file of it was removed after the build', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('src'));
+    await project.add('dist/main.js', SAYS('dist'));
+    await utimes(join(project.root, 'src/main.ts'), 0, now - hour);
+    await utimes(join(project.root, 'dist/main.js'), 0, now - hour / 2);
+    // The folder was changed just now.
+    expect(await project.start([]).end()).toMatchObject({ output: 'src []\n' });
   });
 
   test('dist where there is only that', async () => {

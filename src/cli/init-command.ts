@@ -3,12 +3,12 @@ import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { dirname, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { packageFile } from '../package-files.ts';
 import { CONFIG, command } from './command.ts';
 import { write } from './terminal.ts';
 
-/** Next to src/ in a checkout, next to dist/ in the package. */
-const SHIPPED = new URL('../../config.yaml', import.meta.url);
-const SCHEMA = fileURLToPath(new URL('../../config.schema.json', import.meta.url));
+const SHIPPED = packageFile('../config.yaml');
+const SCHEMA = fileURLToPath(packageFile('../config.schema.json'));
 const SCHEMA_LINE = /^# yaml-language-server:.*\n/;
 
 /** The line by which editors find the schema from `file`; empty in the image, which has none, and in the cache of `npx`, which is emptied. */

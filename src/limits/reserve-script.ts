@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { LIMITS, type LimitRow, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
+import { packageFile } from '../package-files.ts';
 import { RedisCommandError } from '../redis/redis-client.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import { utcDateAt } from './calendar.ts';
@@ -63,7 +64,7 @@ export function reserveScript(limits: readonly LimitRow[]): string {
     `local SIZE = ${HEAD + 2 * totals.length}`,
     `local FORMAT = '<${'I8'.repeat(HEAD + 2 * totals.length)}'`,
     totalFunctions(totals),
-    readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8'),
+    readFileSync(packageFile('limits/reserve.lua'), 'utf8'),
   ].join('\n');
 }
 

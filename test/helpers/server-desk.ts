@@ -1,7 +1,10 @@
-// Starts PostgreSQL and Chromium once for a whole run, when a test file first asks. It runs in the process of vitest as the
+// Builds `dist/`, and starts PostgreSQL and Chromium once for a whole run, when a test file first asks. It runs in the process of vitest as the
 // global setup of the project `system`; test files ask by way of `shared-servers.ts`.
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import type { TestProject } from 'vitest/node';
 import { openStore } from '../../src/store/open.ts';
 import { launchBrowserServer } from './browser.ts';
@@ -21,6 +24,10 @@ export type DeskAnswer = { readonly address: string } | { readonly error: string
 const POSTGRES_SETTINGS = { max_connections: '400' };
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  // Programs of the tests start from `dist/`, as in production, in half the time.
+  await promisify(execFile)(process.execPath, [
+    fileURLToPath(new URL('../../tools/build.ts', import.meta.url)),
+  ]);
   const stack = new AsyncDisposableStack();
   const directory = stack.use(await tempDir());
   const started = new Map<string, Promise<string>>();

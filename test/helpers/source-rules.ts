@@ -48,7 +48,7 @@ export const LAYERS: Order = [
   ['wire'],
   ['errors.ts'],
   ['operator-errors.ts', 'payment-errors.ts', 'upstream-errors.ts'],
-  ['error-rule.ts', 'version.ts'],
+  ['error-rule.ts', 'package-files.ts'],
 ];
 
 /** The rooms of a layer that has several, in the same order and by the same rule. A file belongs to the longest path. */

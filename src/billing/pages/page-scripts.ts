@@ -1,6 +1,7 @@
 // The scripts of the pages: plain files without a build step, read once, inlined into the page and allowed by their hash.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { packageFile } from '../../package-files.ts';
 
 export interface Script {
   readonly text: string;
@@ -17,7 +18,7 @@ export const ACCOUNT = readScript('charts.js', 'standing.js', 'account.js');
 
 /** Joins several files to one script with one scope. */
 function readScript(...names: readonly string[]): Script {
-  const read = (name: string) => readFileSync(new URL(`./browser/${name}`, import.meta.url), 'utf8');
+  const read = (name: string) => readFileSync(packageFile(`billing/pages/browser/${name}`), 'utf8');
   const text = `\n${names.map(read).join('\n')}`;
   return { text, hash: hashSource(text) };
 }

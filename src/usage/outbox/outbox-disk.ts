@@ -1,14 +1,14 @@
 // Calls the outbox file in its thread, so that a slow or hanging disk does not block the event loop.
 import { Worker } from 'node:worker_threads';
 import { withDeadline } from '../../deadline.ts';
+import { threadFile } from '../../package-files.ts';
 import type { AbandonedUsage } from './abandoned-files.ts';
 import type { OutboxFile } from './outbox-file.ts';
 
 const ANSWER_MS = 5000;
 /** Maximum pending calls. */
 const MAX_CALLS = 100;
-/** Beside this file, which is TypeScript or compiled. */
-const THREAD = new URL(import.meta.url.replace(/disk(\.[jt]s)$/, 'thread$1'));
+const THREAD = threadFile('usage/outbox/outbox-thread');
 
 type Calls = Pick<OutboxFile, 'add' | 'next' | 'postpone' | 'remove' | 'setAside'> &
   Pick<OutboxFile, 'rowsOf' | 'setSync' | 'close'> & {
