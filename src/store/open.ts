@@ -1,7 +1,6 @@
 // Opens the store that the configuration names.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
-import { openPostgres, tryPostgres } from './postgres/postgres.ts';
 import { openSqlite, trySqlite } from './sqlite/sqlite.ts';
 import type { Store } from './store.ts';
 import { StoreOpenError } from './store-errors.ts';
@@ -29,7 +28,7 @@ export async function openStore(config: StaticConfig['store'], options: OpenOpti
     case 'sqlite':
       return openSqlite(config.path, signs);
     case 'postgres':
-      return openPostgres(config.url, { isPatient, signs });
+      return (await postgres()).openPostgres(config.url, { isPatient, signs });
   }
 }
 
@@ -43,5 +42,9 @@ export async function tryStore(
   { spool }: EarlierStoreOptions,
 ): Promise<Uint8Array | undefined> {
   const signs = earlierStoreSigns(config, { spool });
-  return config.kind === 'sqlite' ? trySqlite(config.path, signs) : tryPostgres(config.url, signs);
+  if (config.kind === 'sqlite') return trySqlite(config.path, signs);
+  return (await postgres()).tryPostgres(config.url, signs);
 }
+
+/** Its driver is loaded only where it is configured. */
+const postgres = () => import('./postgres/postgres.ts');

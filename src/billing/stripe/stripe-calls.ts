@@ -1,13 +1,14 @@
 // Calls to Stripe with bounded concurrency, deadlines and a circuit breaker. Errors do not contain Stripe's own text, because it
 // may quote the request.
 import type { Agent } from 'node:http';
-import Stripe from 'stripe';
+import type Stripe from 'stripe';
 import { DrainEstimate } from '../../auth/hashing/drain-estimate.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
 import { Outbound } from '../../upstream/outbound/outbound.ts';
+import { stripePackage } from './stripe-package.ts';
 
 /** The version in which Stripe is asked and answers. The types of the package are those of this version. */
 export const STRIPE_API_VERSION = '2026-10-28.endive';
@@ -53,7 +54,7 @@ export class StripeCalls {
     const base = new URL(api_base ?? 'https://api.stripe.com');
     const isPlain = base.protocol === 'http:';
     this.#agent = outbound.agent(!isPlain, { keepAlive: true, maxSockets: MAX_SOCKETS });
-    this.#stripe = new Stripe(secret_key, {
+    this.#stripe = new (stripePackage().Stripe)(secret_key, {
       host: base.hostname.replace(/^\[|\]$/g, ''),
       port: base.port === '' ? (isPlain ? 80 : 443) : Number(base.port),
       protocol: isPlain ? 'http' : 'https',
@@ -119,7 +120,7 @@ const EVIDENCE = {
 } as const;
 
 function outcomeOf(error: unknown): keyof typeof EVIDENCE {
-  const status = error instanceof Stripe.errors.StripeError ? error.statusCode : undefined;
+  const status = error instanceof stripePackage().Stripe.errors.StripeError ? error.statusCode : undefined;
   if (status === 404) return 'missing';
   // 409: another request with the same idempotency key is in flight.
   if (status === 429 || status === 409) return 'limited';
@@ -133,7 +134,7 @@ function unavailable(why: string | Error, retryAfterMs: number): GatewayError {
 
 /** Type, code and request id identify the failure in Stripe's dashboard. */
 function described(error: unknown): Error {
-  if (!(error instanceof Stripe.errors.StripeError)) {
+  if (!(error instanceof stripePackage().Stripe.errors.StripeError)) {
     return error instanceof Error ? error : new Error('the call to Stripe failed');
   }
   const { type, code, statusCode, requestId, param } = error;

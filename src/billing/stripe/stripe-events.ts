@@ -1,9 +1,9 @@
 // Verifies events of Stripe and finds the order of an event. Only ids in an event are used; facts are read from Stripe.
 import { isUtf8 } from 'node:buffer';
-import Stripe from 'stripe';
 import { z } from 'zod';
 import { GatewayError } from '../../errors.ts';
 import type { BillingStore, Order, OrderName } from '../../store/billing-record.ts';
+import { stripePackage } from './stripe-package.ts';
 import { type StripeProvider, stripeIdOf } from './stripe-provider.ts';
 
 /** Maximum age of a signature, in both directions; the package rejects old ones only. */
@@ -63,6 +63,7 @@ export function readStripeEvent(
   if (Math.abs(Number(time) - now / 1000) > TOLERANCE_S) throw new GatewayError('invalid_signature');
   // The package removes a byte order mark and replaces invalid UTF-8, so other bytes would have the same signature.
   if (!isUtf8(body)) throw new GatewayError('invalid_signature');
+  const { Stripe } = stripePackage();
   try {
     Stripe.webhooks.constructEvent(body.toString('utf8'), header, secret, TOLERANCE_S, undefined, now);
   } catch (error) {
