@@ -1,10 +1,12 @@
 // Calls to Stripe: the circuit breaker, the bound on concurrency, and the deadline.
-import Stripe from 'stripe';
 import { expect, test } from 'vitest';
 import { StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';
+import { stripePackage } from '../../src/billing/stripe/stripe-package.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { SECRET_KEY, StripeStandIn } from './stripe-stand-in.ts';
+
+const Stripe = stripePackage();
 
 function open(api_base?: string) {
   let now = 0;

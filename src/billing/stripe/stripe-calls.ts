@@ -54,7 +54,7 @@ export class StripeCalls {
     const base = new URL(api_base ?? 'https://api.stripe.com');
     const isPlain = base.protocol === 'http:';
     this.#agent = outbound.agent(!isPlain, { keepAlive: true, maxSockets: MAX_SOCKETS });
-    this.#stripe = new (stripePackage().Stripe)(secret_key, {
+    this.#stripe = new (stripePackage())(secret_key, {
       host: base.hostname.replace(/^\[|\]$/g, ''),
       port: base.port === '' ? (isPlain ? 80 : 443) : Number(base.port),
       protocol: isPlain ? 'http' : 'https',
@@ -120,7 +120,7 @@ const EVIDENCE = {
 } as const;
 
 function outcomeOf(error: unknown): keyof typeof EVIDENCE {
-  const status = error instanceof stripePackage().Stripe.errors.StripeError ? error.statusCode : undefined;
+  const status = error instanceof stripePackage().errors.StripeError ? error.statusCode : undefined;
   if (status === 404) return 'missing';
   // 409: another request with the same idempotency key is in flight.
   if (status === 429 || status === 409) return 'limited';
@@ -134,7 +134,7 @@ function unavailable(why: string | Error, retryAfterMs: number): GatewayError {
 
 /** Type, code and request id identify the failure in Stripe's dashboard. */
 function described(error: unknown): Error {
-  if (!(error instanceof stripePackage().Stripe.errors.StripeError)) {
+  if (!(error instanceof stripePackage().errors.StripeError)) {
     return error instanceof Error ? error : new Error('the call to Stripe failed');
   }
   const { type, code, statusCode, requestId, param } = error;

@@ -63,7 +63,7 @@ export function readStripeEvent(
   if (Math.abs(Number(time) - now / 1000) > TOLERANCE_S) throw new GatewayError('invalid_signature');
   // The package removes a byte order mark and replaces invalid UTF-8, so other bytes would have the same signature.
   if (!isUtf8(body)) throw new GatewayError('invalid_signature');
-  const { Stripe } = stripePackage();
+  const Stripe = stripePackage();
   try {
     Stripe.webhooks.constructEvent(body.toString('utf8'), header, secret, TOLERANCE_S, undefined, now);
   } catch (error) {
