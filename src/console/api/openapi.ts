@@ -1,6 +1,6 @@
 // The OpenAPI 3.1 document, made from the schemas that validate.
 import { z } from 'zod';
-import { VERSION } from '../../version.ts';
+import { VERSION } from '../../package-files.ts';
 import type { ApiRoute } from './api-route.ts';
 
 const problem = z.looseObject({
