@@ -369,7 +369,8 @@ function mountRoutes(
     server.route(method, path, overload.guard(handler));
   };
   for (const endpoint of MODEL_ENDPOINTS) {
-    v1('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
+    for (const path of endpoint.routes ?? [`/v1/${endpoint.path}`])
+      v1('POST', path, (exchange) => pipeline.answer(exchange, endpoint));
   }
   for (const { method, path, action } of STORED_ROUTES) {
     v1(method, path, (exchange) => storedCalls.answer(exchange, action));

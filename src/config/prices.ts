@@ -9,7 +9,7 @@ export const PRICE_KINDS = [
     unit: 'million',
     phrase: 'in',
     about:
-      'Per million tokens of input. It and `output` are required unless only images, characters, minutes or requests have a price.',
+      'Per million tokens of input. It and `output` are required unless only images, characters, minutes, documents or requests have a price.',
   },
   {
     name: 'cached_input',
@@ -56,6 +56,12 @@ export const PRICE_KINDS = [
     about: 'Per million characters of the text of speech.',
   },
   { name: 'minute', unit: 'one', phrase: 'per minute', about: 'Per minute of transcribed sound.' },
+  {
+    name: 'document',
+    unit: 'one',
+    phrase: 'per document',
+    about: 'Per document that a request asks to rank, score or classify.',
+  },
   { name: 'request', unit: 'one', phrase: 'per request', about: 'Per request that an upstream answers.' },
 ] as const;
 

@@ -69,9 +69,13 @@ export function endpoint(
   query: Readonly<Record<string, string>>,
 ): { origin: string; path: string } {
   const url = new URL(baseUrl);
-  const root = url.pathname.replace(/\/+$/, '');
+  const isBeside = suffix.startsWith('/');
+  const root = url.pathname.replace(isBeside ? /(?:\/v1)?\/*$/ : /\/+$/, '');
   // Appended, because setting one parameter re-encodes the others.
   const added = new URLSearchParams({ ...query }).toString();
   const search = [url.search.slice(1), added].filter((part) => part !== '').join('&');
-  return { origin: url.origin, path: `${root}/${suffix}${search === '' ? '' : `?${search}`}` };
+  return {
+    origin: url.origin,
+    path: `${root}${isBeside ? '' : '/'}${suffix}${search === '' ? '' : `?${search}`}`,
+  };
 }

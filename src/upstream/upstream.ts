@@ -354,7 +354,9 @@ export class Upstream {
 
   #makePath(suffix: string): string {
     const { config } = this;
-    return config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
+    return config.kind === 'builtin'
+      ? `/${suffix.replace(/^\//, '')}`
+      : endpoint(config.base_url, suffix, config.query).path;
   }
 
   /** Sent once more with another token when the upstream rejects the one it had, as a request is. */

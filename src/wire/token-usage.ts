@@ -64,6 +64,8 @@ export interface Quantities {
   readonly characters?: number;
   /** Of transcribed sound. */
   readonly milliseconds?: number;
+  /** To rank, score or classify. */
+  readonly documents?: number;
 }
 
 /** Of most requests. */

@@ -41,8 +41,10 @@ export interface Endpoint {
   readonly session?: SocketSession;
   /** Its configuration name; several paths may share one. */
   readonly name: EndpointName;
-  /** Relative to the API root, here and at upstreams, without a leading slash. */
+  /** Relative to the API root, here and at upstreams. With a leading slash: at upstreams beside the `/v1` of their base URL. */
   readonly path: string;
+  /** Its paths here. Default: `/v1/` and `path`. */
+  readonly routes?: readonly string[];
   /** Default POST. */
   readonly method?: 'GET' | 'DELETE';
   /** The client's query string, for paths that serve a single request. */

@@ -63,6 +63,44 @@ const MODERATIONS: Endpoint = {
   readFacts: inputOnly,
 };
 
+/** `POST /v1/rerank`, of Jina, vLLM and Cohere */
+const RERANK: Endpoint = {
+  name: 'rerank',
+  path: 'rerank',
+  routes: ['/v1/rerank', '/v2/rerank', '/rerank'],
+  wanted: wants(['documents']),
+  readFacts: ofDocuments,
+};
+
+/** `POST /v1/score`, of vLLM */
+const SCORE: Endpoint = {
+  name: 'score',
+  path: 'score',
+  routes: ['/v1/score', '/score'],
+  wanted: wants(['documents', 'text_2', 'data_2']),
+  readFacts: ofDocuments,
+};
+
+/** `POST /v1/classify`: vLLM has no `/v1` before it. */
+const CLASSIFY: Endpoint = {
+  name: 'score',
+  path: '/classify',
+  routes: ['/v1/classify', '/classify'],
+  wanted: wants(['input']),
+  readFacts: ofDocuments,
+};
+
+/** `POST /tokenize`, of vLLM: without usage, and free. */
+const TOKENIZE: Endpoint = {
+  name: 'tokenize',
+  path: '/tokenize',
+  routes: ['/tokenize'],
+  wanted: wants([]),
+  readFacts: withoutUsage,
+};
+
+/** `POST /detokenize`, of vLLM */
+const DETOKENIZE: Endpoint = { ...TOKENIZE, path: '/detokenize', routes: ['/detokenize'] };
 const RESPONSE_MEMBERS = ['max_output_tokens', 'previous_response_id', 'store', 'background'];
 
 /** `POST /v1/responses` */
@@ -112,13 +150,7 @@ const COMPACT: Endpoint = {
 const INPUT_TOKENS: Endpoint = {
   ...COMPACT,
   path: 'responses/input_tokens',
-  readFacts: () => ({
-    stream: false,
-    estimate: { prompt: 0, completion: 0, isBounded: true },
-    usage: NO_USAGE,
-    // Vendors count tokens without charge.
-    quantities: {},
-  }),
+  readFacts: withoutUsage,
 };
 
 /** Operations on a stored response: method, and path after its id. */
@@ -206,6 +238,11 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   COMPACT,
   INPUT_TOKENS,
   MODERATIONS,
+  RERANK,
+  SCORE,
+  CLASSIFY,
+  TOKENIZE,
+  DETOKENIZE,
   IMAGES,
   SPEECH,
   ...MESSAGE_ENDPOINTS,
@@ -227,6 +264,21 @@ function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
     stream: false,
     estimate: { prompt: inputTokens, completion: 0, isBounded: true },
     outputs: 0,
+  };
+}
+
+/** For answers about documents. */
+function ofDocuments(body: Buffer, scan: RequestScan): RequestFacts {
+  return { ...inputOnly(body, scan), quantities: { requests: 1, documents: Math.max(1, scan.documents) } };
+}
+
+/** Vendors count tokens without charge. */
+function withoutUsage(): RequestFacts {
+  return {
+    stream: false,
+    estimate: { prompt: 0, completion: 0, isBounded: true },
+    usage: NO_USAGE,
+    quantities: {},
   };
 }
 

@@ -26,6 +26,8 @@ export interface RequestScan {
   readonly maxTokens: number | null;
   /** Number of answers: `n` or `best_of`, for each prompt. */
   readonly choices: number;
+  /** Elements of the lists of documents: what a request asks to rank, score or classify. */
+  readonly documents: number;
   /** Spans of the additional members that the endpoint reads. */
   readonly others: ReadonlyMap<string, Span>;
   /** Input tokens of the body. */
@@ -48,6 +50,8 @@ export interface Wanted {
   readonly names: MemberNames;
 }
 
+type Meaning = number | string;
+
 /** Read for all endpoints. */
 const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
 /** The depth of `stream_options.include_usage`. */
@@ -58,6 +62,10 @@ const FLAGS = new Set(['background', 'store']);
 /** For completions: each prompt has its own answers, and `best_of` answers are generated though fewer are returned. */
 const PROMPT = 'prompt';
 const BEST_OF = 'best_of';
+/** Lists whose elements are documents, of the endpoints that read them. A request has one of them, and may have a query beside it. */
+export const DOCUMENTS = ['documents', 'input', 'text_2', 'data_2'] as const;
+/** Members whose elements are counted. */
+const LISTS = new Set<Meaning>([PROMPT, ...DOCUMENTS]);
 const OPTION_NAMES = new MemberNames(['include_usage']);
 
 /** @param members in addition to the common ones */
@@ -87,7 +95,6 @@ const OPTIONS = 3;
 const MAX_COMPLETION_TOKENS = 4;
 const MAX_TOKENS = 5;
 const CHOICES = 6;
-type Meaning = number | string;
 
 export class RequestReader implements WalkListener, LongTextListener {
   readonly depth: number;
@@ -110,6 +117,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   #maxCompletionTokens: Span | null = null;
   #choices: Span | null = null;
   #prompts = 0;
+  #documents = 0;
   #others: Map<string, Span> | undefined;
   #isEmpty = true;
   #attachments: AttachmentCount | undefined;
@@ -137,7 +145,7 @@ export class RequestReader implements WalkListener, LongTextListener {
         const meaning = this.#meaningOf(scanner);
         const { pos: start } = scanner;
         if (meaning === OPTIONS && scanner.enterObject()) this.#readOptions(scanner);
-        else if (meaning === PROMPT && scanner.enterArray()) this.#readPrompts(scanner);
+        else if (LISTS.has(meaning) && scanner.enterArray()) this.#readList(scanner, meaning);
         else scanner.skipValue();
         if (meaning !== UNREAD) this.#take(meaning, start, scanner.pos);
       }
@@ -163,7 +171,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     this.#search?.value(depth, start, end, isMember);
     if (depth === OPTION_DEPTH) {
       if (isMember && this.#isUsageKey) this.#takeUsage(start, end);
-      else if (this.#meaning === PROMPT && !isMember) this.#takePrompt(start);
+      else if (!isMember && LISTS.has(this.#meaning)) this.#takeElement(this.#meaning, start);
     } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
   }
 
@@ -204,6 +212,7 @@ export class RequestReader implements WalkListener, LongTextListener {
       includeUsageSpan: this.#includeUsageSpan,
       maxTokens: this.#tokenLimit(),
       choices: this.#answerCount(),
+      documents: this.#documents,
       others: this.#others ?? NO_OTHERS,
       inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
       members: this.#search?.found,
@@ -288,17 +297,19 @@ export class RequestReader implements WalkListener, LongTextListener {
     }
   }
 
-  #readPrompts(scanner: JsonScanner): void {
+  #readList(scanner: JsonScanner, meaning: Meaning): void {
     while (scanner.nextElement()) {
-      this.#takePrompt(scanner.pos);
+      this.#takeElement(meaning, scanner.pos);
       scanner.skipValue();
     }
   }
 
-  /** An element of a list of prompts: a text or a list of tokens. Bare tokens are one prompt together. */
-  #takePrompt(start: number): void {
+  /** A document, or an element of a list of prompts: a text, an object or a list of tokens. Bare tokens are one together. */
+  #takeElement(meaning: Meaning, start: number): void {
     const first = this.body[start];
-    if (first === QUOTE || first === OPEN_ARRAY) this.#prompts += 1;
+    if (first !== QUOTE && first !== OPEN_ARRAY && first !== OPEN_OBJECT) return;
+    if (meaning === PROMPT) this.#prompts += 1;
+    else this.#documents += 1;
   }
 
   /** Whether the key that the scanner has just read is `include_usage`. */

@@ -20,6 +20,7 @@ export const NO_SCAN: RequestScan = {
   includeUsageSpan: null,
   maxTokens: null,
   choices: 1,
+  documents: 0,
   others: new Map(),
   inputTokens: 0,
   members: undefined,

@@ -9,6 +9,7 @@ import { chat, complete } from './echo-completions.ts';
 import { answerForm, isEchoForm } from './echo-forms.ts';
 import { draw, embed, moderate, speak } from './echo-others.ts';
 import { EchoResponses } from './echo-responses.ts';
+import { classifyTexts, detokenize, rerank, score, tokenize } from './echo-scores.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
@@ -36,6 +37,11 @@ export class EchoTransport implements Transport {
     ['/images/generations', [(request: EchoRequest) => draw(request), 'dall-e-2']],
     ['/images/edits', [(request: EchoRequest) => draw(request, 'image_edit'), 'dall-e-2']],
     ['/audio/speech', [speak]],
+    ['/rerank', [rerank]],
+    ['/score', [score]],
+    ['/classify', [classifyTexts]],
+    ['/tokenize', [tokenize]],
+    ['/detokenize', [detokenize]],
   ]);
   #closed = false;
 

@@ -7,7 +7,7 @@ import { MAX_TOKENS, type Quantities, type Tokens } from '../../wire/token-usage
 export interface PricedUse {
   readonly tokens: Tokens;
   readonly quantities?: Quantities | undefined;
-  /** The upstream counts tokens. Otherwise prices of images, characters and minutes replace those of tokens. Default true. */
+  /** The upstream counts tokens. Otherwise prices of images, characters, minutes and documents replace those of tokens. Default true. */
   readonly isCounted?: boolean | undefined;
 }
 
@@ -55,16 +55,18 @@ export function costOf(prices: Prices | undefined, use: PricedUse, at: number): 
   const price = priceAt(prices, at);
   if (price === undefined) return undefined;
   const { tokens, quantities = {}, isCounted = true } = use;
-  const { images = 0, characters = 0, milliseconds = 0, requests = 0 } = quantities;
+  const { images = 0, characters = 0, milliseconds = 0, documents = 0, requests = 0 } = quantities;
   const sum = new ExactSum();
   const isOfQuantities =
     (price.image !== undefined && images > 0) ||
     (price.characters !== undefined && characters > 0) ||
-    (price.minute !== undefined && milliseconds > 0);
+    (price.minute !== undefined && milliseconds > 0) ||
+    (price.document !== undefined && documents > 0);
   if (isCounted || !isOfQuantities) addTokens(sum, price, tokens);
   sum.add(images, price.image ?? 0, PER_ONE);
   sum.add(characters, price.characters ?? 0, PER_MILLION);
   sum.add(milliseconds, price.minute ?? 0, PER_MILLISECOND);
+  sum.add(documents, price.document ?? 0, PER_ONE);
   sum.add(requests, price.request ?? 0, PER_ONE);
   return sum.rounded();
 }
