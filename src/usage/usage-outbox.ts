@@ -22,6 +22,8 @@ type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed
 
 /** For metrics. */
 export interface UsageOutboxEvents {
+  /** @param nanos in billionths of the unit of the currency */
+  onCost?(model: string, upstream: string, nanos: number): void;
   onBatch(outcome: AddedUsage | 'failed'): void;
   /** Requests whose usage is not counted. */
   onDropped(reason: UsageDropReason, requests: number): void;
@@ -138,6 +140,8 @@ export class UsageOutbox {
         const isFull = this.#rows >= this.#limits.memoryRows && !this.#fresh.has(row);
         if (this.#isClosed || isFull) this.#dropped(this.#isClosed ? 'closed' : 'memory', row.sums.requests);
         else this.#fresh.add(row);
+        const { cost } = row.sums;
+        if (cost > 0) this.#options.events.onCost?.(record.entry ?? model, row.upstream, cost);
       }
       if (this.#fresh.size >= this.#limits.writeRows) this.#soon();
     } catch (error) {

@@ -47,6 +47,12 @@ async function costOf(gateway: Gateway, key: string): Promise<unknown> {
   return Reflect.get(Object(Reflect.get(Object(await answer.json()), 'totals')), 'cost');
 }
 
+/** The sum over models and upstreams. */
+async function costInMetrics(gateway: Gateway): Promise<number> {
+  const samples = (await gateway.metrics()).matchAll(/^tollgate_cost_total\{.*\} (\S+)$/gm);
+  return Array.from(samples, ([, value]) => Number(value)).reduce((sum, value) => sum + value, 0);
+}
+
 describe('a request costs', () => {
   let gateway: Gateway;
   beforeAll(async () => {
@@ -82,13 +88,16 @@ describe('a request costs', () => {
     upstream.always(answer);
     const key = await gateway.issueKey();
     const type = Buffer.isBuffer(body) ? FORM_TYPE : 'application/json';
+    const before = await costInMetrics(gateway);
     const answered = await fetch(`${gateway.url}/v1/${path}`, {
       method: 'POST',
       headers: { authorization: `Bearer ${key}`, 'content-type': type },
       body: Buffer.isBuffer(body) ? body : JSON.stringify(body),
     });
     await answered.arrayBuffer();
-    return await costOf(gateway, key);
+    const cost = await costOf(gateway, key);
+    expect((await costInMetrics(gateway)) - before).toBeCloseTo(Number(cost), 9);
+    return cost;
   }
 
   test('what each kind of its tokens costs', async () => {

@@ -1,5 +1,6 @@
 // Metrics of limits, the usage outbox and Redis.
-import type { MetricCatalogue } from './metric-catalogue.ts';
+import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
+import { ByLabel } from './metric-children.ts';
 
 export function limitMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Limits');
@@ -99,7 +100,19 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
     labels: { of: '`hours` (`usage.keep_hours`), `days` (`usage.keep_days`)' },
     action: 'Normal, once a day.',
   });
+  const cost = catalogue.counter('tollgate_cost_total', {
+    meaning:
+      'Cost of requests by the configured prices, in units of `currency`. Absent for models without a price.',
+    labels: { model: VALUES.model, upstream: VALUES.upstream },
+    action: 'Where the money goes, as it goes. `tollgate usage` has the exact sums of each key and team.',
+  });
+  const costs = new ByLabel((model) => new ByLabel((upstream) => cost.child({ model, upstream })));
   return {
+    onCost: (model: string, upstream: string, nanos: number) =>
+      costs
+        .of(model)
+        .of(upstream)
+        .inc(nanos / 1e9),
     onForgotten: (of: 'hours' | 'days', rows: number) => forgotten.inc({ of }, rows),
     onBatch: (outcome: string) => batches.inc({ outcome }),
     onDropped: (reason: string, requests: number) => dropped.inc({ reason }, requests),
