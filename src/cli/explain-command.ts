@@ -324,9 +324,7 @@ function textOf(explanation: Explanation, live: LiveState, route: Route): string
     ...lineOf('hedge', hedge && `a second target after ${hedgeText(hedge)} without output`),
     ...lineOf('body', refuse.length > 0 && `refuses ${refuse.join(', ')}`),
     ['gateway', gatewayText(live, config.hash)],
-    ...rejections.map(
-      ([code, count]): Line => ['next', `${shown(count)} of the next 100 requests get ${code}`],
-    ),
+    ...rejections.map(([code, count]): Line => ['next', `${nextText(count, explanation)} get ${code}`]),
   ];
   const blocks = targets.map((target, index) => {
     const isFirst = target.priority !== targets[index - 1]?.priority;
@@ -337,7 +335,7 @@ function textOf(explanation: Explanation, live: LiveState, route: Route): string
 
 function targetText(
   target: Explanation['targets'][number],
-  { currency }: Explanation,
+  explanation: Explanation,
   prices: Prices | undefined,
 ): string {
   const {
@@ -369,12 +367,12 @@ function targetText(
     ],
     ...target.body.map((text) => ['body', text] as const),
     ...lineOf('sends', sends !== null && shownBody(sends, BODY_INDENT)),
-    ...lineOf('price', prices !== undefined && describePrices(prices, Date.now(), currency)),
+    ...lineOf('price', prices !== undefined && describePrices(prices, Date.now(), explanation.currency)),
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),
     ...lineOf('now', live && liveText(live)),
-    ...lineOf('next', next !== null && `gets ${shown(next)} of the next 100 requests first`),
+    ...lineOf('next', next !== null && `gets ${nextText(next, explanation)} first`),
   ];
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
@@ -392,5 +390,7 @@ function balanceText({ balance, session_header }: Explanation): string {
   }
 }
 
-const shown = (count: number): string => `${Number(count.toFixed(1))}`;
+/** Each process decides by its own breakers and averages. */
+const nextText = (count: number, { server: { replicas } }: Explanation): string =>
+  `${Number(count.toFixed(1))} of the next 100 requests${replicas > 1 ? ` (mean of ${replicas} processes)` : ''}`;
 const percent = (share: number): string => `${Number((100 * share).toFixed(1))}%`;

@@ -1,5 +1,6 @@
 // Wires the upstreams of one process: the configuration in force, breakers and averages, drains by hand, and the reports of their state.
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import { Repeat } from '../repeat.ts';
 import type { UpstreamStore } from '../store/upstream-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -8,6 +9,9 @@ import { StateLog } from '../upstream/state/state-log.ts';
 import { Resilience } from './attempts/resilience.ts';
 import { upstreamStates } from './attempts/upstream-states.ts';
 import { Routing } from './routes/routing.ts';
+
+/** Within this time the end of a cool-down is reported, in milliseconds. */
+const OBSERVE_MS = 1000;
 
 interface UpstreamsOptions {
   readonly config: DynamicConfig;
@@ -48,8 +52,17 @@ export async function openUpstreams(options: UpstreamsOptions) {
     ...(now === undefined ? {} : { now }),
     ...(random === undefined ? {} : { random }),
     onChange: ({ to, ...change }) =>
-      changes.report({ ...change, what: to === 'cooling_down' ? to : `breaker ${to}` }),
+      changes.report({
+        ...change,
+        what: to === 'cooling_down' || to === 'cooled_down' ? to : `breaker ${to}`,
+      }),
   });
+  const observation = new Repeat(async () => {
+    resilience.observe();
+    return OBSERVE_MS;
+  });
+  observation.start(OBSERVE_MS);
+  onOpen('cool-downs', () => observation.stop());
   const states = () => upstreamStates(snapshot().config, routing.upstreams, resilience);
   metrics.upstreamStates.read = states;
   return { routing, snapshot, resilience, drains, states };

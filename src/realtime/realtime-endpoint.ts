@@ -151,7 +151,7 @@ export class Realtime {
     for (let attempt = 1; ; attempt += 1) {
       const step = plan.next();
       if (step.kind === 'exhausted') {
-        last ??= rejectedAttempt(step, metrics);
+        last ??= rejectedAttempt(step);
         break;
       }
       if (last === undefined) resilience.budget.deposit();

@@ -54,21 +54,12 @@ export interface BreakerOptions {
   readonly random: () => number;
   /** Consecutive failures that open the breaker. Default 5. */
   readonly consecutive?: number;
-  /** Share of failures in the window that opens the breaker. Default 0.5. */
-  readonly ratio?: number;
-  /** Results in the window before `ratio` applies. Default 20. */
-  readonly minimum?: number;
-  /** Length of the window. Default 30 s. */
-  readonly windowMs?: number;
-  /** The first cool-down; each failed probe doubles it. Default 10 s. */
-  readonly coolDownMs?: number;
-  /** Upper bound of the cool-down. Default 60 s. */
-  readonly maxCoolDownMs?: number;
-  /** Called on each state change, with its reason for people. */
-  readonly onChange?: (state: BreakerState, reason: string) => void;
-  /** Called when a pause begins that the target asked for, or that follows a 429. */
-  readonly onPause?: (ms: number, reason: string) => void;
+  /** Called on each change, with its reason for people. @param ms duration of a pause that begins */
+  readonly onChange?: (change: BreakerChange, reason: string, ms?: number) => void;
 }
+
+/** A pause, which the target asked for or which follows a 429, begins (`cooling_down`) and ends (`cooled_down`). */
+export type BreakerChange = BreakerState | 'cooling_down' | 'cooled_down';
 
 /** State for reports and `explain`. */
 export interface BreakerSnapshot {
@@ -76,15 +67,21 @@ export interface BreakerSnapshot {
   /** Permits in flight. */
   readonly inFlight: number;
   readonly consecutiveFailures: number;
-  /** In the window, since the breaker last closed. */
-  readonly successes: number;
-  readonly failures: number;
   /** Why a request would be rejected now; undefined if it would be admitted. */
   readonly rejection: BreakerRejection | undefined;
   /** Whether `force` would admit it. */
   readonly isForcible: boolean;
   readonly lastFailure: { readonly code: string; readonly at: Date } | undefined;
 }
+
+/** In this window, at least so many results of which this share failed open the breaker. */
+const WINDOW_MS = 30_000;
+const MIN_RESULTS = 20;
+const MAX_FAILED = 0.5;
+
+/** Each failed probe doubles the first cool-down. */
+const COOL_DOWN_MS = 10_000;
+const MAX_COOL_DOWN_MS = 60_000;
 
 /** Upper bound of an upstream's `retry-after`. */
 const MAX_PAUSE_MS = MAX_RETRY_AFTER_MS;
@@ -113,15 +110,11 @@ export class CircuitBreaker {
   readonly #now: () => number;
   readonly #random: () => number;
   readonly #consecutive: number;
-  readonly #ratio: number;
-  readonly #minimum: number;
-  readonly #coolDownMs: number;
-  readonly #maxCoolDownMs: number;
-  readonly #onChange: (state: BreakerState, reason: string) => void;
-  readonly #onPause: (ms: number, reason: string) => void;
-  readonly #window: Window;
+  readonly #onChange: NonNullable<BreakerOptions['onChange']>;
+  readonly #window = new Window(WINDOW_MS);
   /** Undefined while closed. */
   #openUntil: number | undefined;
+  #isHalfOpenReported = false;
   #pause: Pause | undefined;
   #probe: Ticket | undefined;
   #probeSince = 0;
@@ -136,13 +129,7 @@ export class CircuitBreaker {
     this.#now = options.now;
     this.#random = options.random;
     this.#consecutive = options.consecutive ?? 5;
-    this.#ratio = options.ratio ?? 0.5;
-    this.#minimum = options.minimum ?? 20;
-    this.#coolDownMs = options.coolDownMs ?? 10_000;
-    this.#maxCoolDownMs = options.maxCoolDownMs ?? 60_000;
     this.#onChange = options.onChange ?? (() => {});
-    this.#onPause = options.onPause ?? (() => {});
-    this.#window = new Window(options.windowMs ?? 30_000);
   }
 
   /** Permits in flight. */
@@ -162,7 +149,18 @@ export class CircuitBreaker {
     return this.#pauseRejection(now) === undefined && this.#window.sum(now).failures === 0;
   }
 
-  /** Why a request would be rejected now; undefined if it would be admitted. Has no side effect. */
+  /**
+   * Reports cool-downs that are over, which nobody else notices of a target without requests.
+   * @returns whether there is one that is not over
+   */
+  observe(): boolean {
+    const now = this.#now();
+    if (this.#openUntil !== undefined && now >= this.#openUntil) this.#reportHalfOpen();
+    const isOpen = this.#openUntil !== undefined && !this.#isHalfOpenReported;
+    return this.#pauseRejection(now) !== undefined || isOpen;
+  }
+
+  /** Why a request would be rejected now; undefined if it would be admitted. */
   rejection(): BreakerRejection | undefined {
     if (this.#pause === undefined && this.#openUntil === undefined) return undefined;
     const now = this.#now();
@@ -185,13 +183,10 @@ export class CircuitBreaker {
   }
 
   snapshot(): BreakerSnapshot {
-    const { successes, failures } = this.#window.sum(this.#now());
     return {
       state: this.state,
       inFlight: this.#inFlight,
       consecutiveFailures: this.#failuresInRow,
-      successes,
-      failures,
       rejection: this.rejection(),
       isForcible: this.#namedPause() === undefined,
       lastFailure: this.#lastFailure,
@@ -207,7 +202,14 @@ export class CircuitBreaker {
     const { until, cause } = this.#pause;
     if (now < until) return { kind: 'rejection', cause, until };
     this.#pause = undefined;
+    this.#onChange('cooled_down', 'the wait is over');
     return undefined;
+  }
+
+  #reportHalfOpen(): void {
+    if (this.#isHalfOpenReported) return;
+    this.#isHalfOpenReported = true;
+    this.#onChange('half_open', 'the cool-down is over; one request at a time probes it');
   }
 
   #openRejection(now: number): BreakerRejection | undefined {
@@ -229,7 +231,7 @@ export class CircuitBreaker {
     if (isProbe) {
       this.#probe = ticket;
       this.#probeSince = now;
-      this.#onChange('half_open', 'the cool-down is over; one request probes it');
+      this.#reportHalfOpen();
     }
     return ticket;
   }
@@ -280,7 +282,7 @@ export class CircuitBreaker {
     this.#failuresInRow += 1;
     const { successes, failures } = this.#window.sum(now);
     const total = successes + failures;
-    const isTooMany = total >= this.#minimum && failures >= this.#ratio * total;
+    const isTooMany = total >= MIN_RESULTS && failures >= MAX_FAILED * total;
     if (this.#failuresInRow < this.#consecutive && !isTooMany) return;
     this.#period += 1;
     this.#open(
@@ -289,8 +291,9 @@ export class CircuitBreaker {
   }
 
   #open(why: string): void {
-    const coolDownMs = Math.min(this.#coolDownMs * 2 ** this.#failedProbes, this.#maxCoolDownMs);
+    const coolDownMs = Math.min(COOL_DOWN_MS * 2 ** this.#failedProbes, MAX_COOL_DOWN_MS);
     this.#openUntil = this.#now() + coolDownMs * (1 - JITTER * this.#random());
+    this.#isHalfOpenReported = false;
     this.#onChange('open', `${why}; the last one: ${this.#lastFailure?.code ?? 'unknown'}`);
   }
 
@@ -315,7 +318,7 @@ export class CircuitBreaker {
     const replaces =
       pause === undefined || (pause.isExplicit === isExplicit ? until > pause.until : isExplicit);
     if (replaces) this.#pause = { until, cause, isExplicit };
-    if (pause === undefined) this.#onPause(until - now, this.#lastFailure?.code ?? cause);
+    if (pause === undefined) this.#onChange('cooling_down', this.#lastFailure?.code ?? cause, until - now);
   }
 }
 

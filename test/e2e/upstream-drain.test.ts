@@ -125,8 +125,9 @@ describe('a drained upstream', () => {
     });
     expect([session.status, session.json()]).toMatchObject([503, { error: { code: OUT[1] } }]);
     expect(a.requests).toHaveLength(2);
+    // The completion, the stored response, the list of files and the session.
     expect(await gateway.metric('tollgate_upstream_unserved_total{outcome="upstream_out_of_service"}')).toBe(
-      3,
+      4,
     );
     expect(await gateway.metric('tollgate_upstream_in_service{upstream="a"}')).toBe(0);
     expect(await gateway.logLine(({ msg }) => String(msg).startsWith('upstream drained'))).toMatchObject({
@@ -241,6 +242,9 @@ describe('with Redis', () => {
       server: { replicas: 2 },
       targets: [{ next_hundred: 0, live: { state: 'drained' } }, { next_hundred: 100 }],
     });
+    expect((await tollgate('explain', 'both')).stdout).toMatch(
+      /next +gets 100 of the next 100 requests \(mean of 2 processes\) first\n/,
+    );
     const resumed = await tollgate('upstreams', 'resume', 'a');
     expect(resumed.stdout).toContain('2 of 2 replicas send it requests again');
     for (const { gateway } of fleet.replicas) expect((await ask(gateway, 'alone', key))[0]).toBe(200);

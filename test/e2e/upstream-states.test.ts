@@ -1,9 +1,10 @@
 // A played outage: what `/upstreams`, `/metrics`, `tollgate upstreams` and `tollgate explain` say at each moment is the same, and is what
-// the next hundred requests do, by the upstreams' own logs.
+// the next hundred requests do, by the upstreams' own logs. docs/operations.md has the table of it.
+import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { type StateName, upstreamState } from '../../src/upstream/state/upstream-state.ts';
+import { STATE_NAMES, type StateName, upstreamState } from '../../src/upstream/state/upstream-state.ts';
 import {
   configText,
   type Gateway,
@@ -109,8 +110,28 @@ const page = async () => STATES.parse(await (await fetch(`${gateway.adminUrl}/up
 /** The state now, without a look at the other views: it may change between two of them. */
 const stateOf = async (name: Name) => (await page()).find(({ upstream }) => upstream === name)?.state;
 
-/** Checks that all views agree, and returns what they say. */
-async function look() {
+/** Rows of the table: cells of the tools at one moment, and what the upstreams received of the next requests. */
+const rows: string[][] = [];
+
+/** `a 75, b 25, c 0` */
+const counted = (counts: object): string =>
+  Object.entries(counts)
+    .map(([name, count]) => `${name} ${count}`)
+    .join(', ');
+
+/** What differs from 0 of the state and the breaker, and from 1 of the others. */
+function gaugesIn(metrics: readonly string[]): string {
+  const differing = metrics.flatMap((line) => {
+    const [, gauge = '', upstream, value] =
+      /^tollgate_upstream_(state|breaker_state|healthy|in_service){upstream="(\w)".*} (\d)$/.exec(line) ?? [];
+    const normal = gauge.endsWith('state') ? '0' : '1';
+    return upstream === undefined || value === normal ? [] : [`${upstream}: ${gauge} ${value}`];
+  });
+  return differing.sort().join(', ') || '–';
+}
+
+/** Checks that all views agree, and returns what they say. @param moment adds a row to the table */
+async function look(moment?: string) {
   const shown = await page();
   const metrics = (await gateway.metrics()).split('\n');
   const listed = STATES.parse(JSON.parse(await tollgate('upstreams', 'list', '--json')));
@@ -122,6 +143,9 @@ async function look() {
     const isOut = state === 'drained' || state === 'disabled';
     expect(metrics).toContain(
       `tollgate_upstream_breaker_state{upstream="${upstream}",model="x"} ${BREAKER[target.breaker]}`,
+    );
+    expect(metrics).toContain(
+      `tollgate_upstream_state{upstream="${upstream}"} ${STATE_NAMES.indexOf(state)}`,
     );
     expect(metrics).toContain(`tollgate_upstream_in_service{upstream="${upstream}"} ${isOut ? 0 : 1}`);
     if (in_flight > 0)
@@ -135,28 +159,52 @@ async function look() {
   }
   const states = Object.fromEntries(shown.map(({ upstream, state }) => [upstream, state]));
   const next = Object.fromEntries(explained.targets.map((each) => [each.upstream, each.next_hundred]));
-  return { states, next, rejected: explained.next_rejected };
+  const rejected = explained.next_rejected;
+  if (moment !== undefined) {
+    const out = Object.entries(states).filter(([, state]) => state !== 'ok');
+    const forecast = [counted(next), ...Object.entries(rejected).map(([code, count]) => `${code} ${count}`)];
+    rows.push([moment, counted(Object.fromEntries(out)) || 'all ok', gaugesIn(metrics), forecast.join(', ')]);
+  }
+  return { states, next, rejected };
 }
 
-/** Sends a hundred requests, and counts those that each upstream received. */
-async function hundred(): Promise<Record<Name, number>> {
+/** Sends requests, counts those that each upstream received, and ends the row of the table. */
+async function sending(count = 100): Promise<Record<Name, number>> {
   const before = NAMES.map(received);
-  await send(100);
+  await send(count);
   const [a = 0, b = 0, c = 0] = NAMES.map((name, at) => received(name) - (before[at] ?? 0));
+  rows.at(-1)?.push(counted({ a, b, c }));
   return { a, b, c };
 }
+
+const EVENTS = z.array(
+  z.object({
+    upstream: z.string(),
+    what: z.string(),
+    reason: z.string().nullable(),
+    actor: z.string().nullable(),
+  }),
+);
+
+async function eventsIn(name: Name) {
+  return EVENTS.parse(
+    JSON.parse(await tollgate('upstreams', 'events', '--upstream', name, '--limit', '200', '--json')),
+  );
+}
+
+const eventsOf = async (name: Name) => (await eventsIn(name)).map(({ what }) => what);
 
 const comes = (name: Name, wanted: StateName) =>
   until(async () => (await stateOf(name)) === wanted, `${name} to be ${wanted}`);
 
 describe('in an outage of one of three vendors, all views agree', () => {
   test('while all is well', async () => {
-    expect(await look()).toEqual({
+    expect(await look('all is well')).toEqual({
       states: { a: 'ok', b: 'ok', c: 'ok' },
       next: { a: 75, b: 25, c: 0 },
       rejected: {},
     });
-    const sent = await hundred();
+    const sent = await sending();
     expect(Math.abs(sent.a - 75)).toBeLessThanOrEqual(3);
     expect([sent.a + sent.b, sent.c]).toEqual([100, 0]);
   });
@@ -167,8 +215,11 @@ describe('in an outage of one of three vendors, all views agree', () => {
       await send(1);
       return (await stateOf('a')) === 'open';
     }, 'the breaker to open');
-    expect(await look()).toMatchObject({ states: { b: 'ok', c: 'ok' }, next: { a: 0, b: 100, c: 0 } });
-    expect(await hundred()).toEqual({ a: 0, b: 100, c: 0 });
+    expect(await look('a fails, its breaker has opened')).toMatchObject({
+      states: { b: 'ok', c: 'ok' },
+      next: { a: 0, b: 100, c: 0 },
+    });
+    expect(await sending()).toEqual({ a: 0, b: 100, c: 0 });
     const line = await gateway.logLine(({ msg }) => String(msg).startsWith('circuit breaker opened'));
     expect(line).toMatchObject({ upstream: 'a', model: 'x', level: 'warn' });
     expect(line['reason']).toMatch(/failures in a row; the last one: upstream_error$|of \d+ requests failed/);
@@ -176,16 +227,22 @@ describe('in an outage of one of three vendors, all views agree', () => {
 
   test('while one request probes it', async () => {
     now += 10_001;
-    expect(await look()).toMatchObject({ states: { a: 'half_open' }, next: { a: 1, b: 99, c: 0 } });
-    expect(await hundred()).toMatchObject({ a: 1, b: 100 });
+    expect(await look('10 s later')).toMatchObject({
+      states: { a: 'half_open' },
+      next: { a: 1, b: 99, c: 0 },
+    });
+    expect(await sending()).toMatchObject({ a: 1, b: 100 });
     expect((await look()).states).toMatchObject({ a: 'open' });
   });
 
   test('while the health check of another one fails, too', async () => {
     of('b').always(json(503, upstreamError('unwell')));
     await comes('b', 'unhealthy');
-    expect(await look()).toMatchObject({ states: { a: 'open', c: 'ok' }, next: { a: 0, b: 0, c: 100 } });
-    expect(await hundred()).toEqual({ a: 0, b: 0, c: 100 });
+    expect(await look('the health check of b fails, too')).toMatchObject({
+      states: { a: 'open', c: 'ok' },
+      next: { a: 0, b: 0, c: 100 },
+    });
+    expect(await sending()).toEqual({ a: 0, b: 0, c: 100 });
     expect(
       await gateway.logLine(({ msg }) => String(msg).startsWith('health check of an upstream fails')),
     ).toMatchObject({
@@ -197,17 +254,17 @@ describe('in an outage of one of three vendors, all views agree', () => {
   test('while the third one is drained', async () => {
     await tollgate('upstreams', 'drain', 'c', '--reason', 'maintenance', '--actor', 'ann');
     await comes('c', 'drained');
-    expect(await look()).toMatchObject({ next: { a: 0, b: 100, c: 0 } });
-    const before = received('b');
-    expect(await send(1)).toEqual([503]);
-    expect(received('b')).toBeGreaterThan(before);
+    expect(await look('c is drained')).toMatchObject({ next: { a: 0, b: 100, c: 0 } });
+    // One request, because a hundred would open the breaker of b.
+    const { a, b, c } = await sending(1);
+    expect([a, b > 0, c]).toEqual([0, true, 0]);
   });
 
   test('while all are drained', async () => {
     for (const name of ['a', 'b']) await tollgate('upstreams', 'drain', name);
     await comes('b', 'drained');
     await comes('a', 'drained');
-    expect(await look()).toMatchObject({
+    expect(await look('all are drained')).toMatchObject({
       next: { a: 0, b: 0, c: 0 },
       rejected: { upstream_out_of_service: 100 },
     });
@@ -216,6 +273,10 @@ describe('in an outage of one of three vendors, all views agree', () => {
     expect([response.status, response.header('retry-after')]).toEqual([503, '5']);
     expect(response.json()).toMatchObject({ error: { code: 'upstream_out_of_service' } });
     expect(NAMES.map(received)).toEqual(counts);
+    expect(await sending()).toEqual({ a: 0, b: 0, c: 0 });
+    // The end of its cool-down is reported, although nobody asks it.
+    now += 60_001;
+    await until(async () => (await eventsOf('a')).at(-1) === 'breaker half_open', 'the end of the cool-down');
     for (const name of ['a', 'b']) await tollgate('upstreams', 'resume', name);
   });
 
@@ -231,14 +292,16 @@ describe('in an outage of one of three vendors, all views agree', () => {
     expect((await look()).states).toMatchObject({ b: 'drained' });
     await tollgate('upstreams', 'resume', 'b');
     await comes('b', 'ok');
-    now += 60_001;
     await comes('a', 'half_open');
     await until(async () => {
       await send(1);
       return (await stateOf('a')) === 'ok';
     }, 'the breaker to close');
-    expect(await look()).toMatchObject({ states: { b: 'ok', c: 'drained' }, next: { a: 75, b: 25, c: 0 } });
-    const sent = await hundred();
+    expect(await look('a and b are back')).toMatchObject({
+      states: { b: 'ok', c: 'drained' },
+      next: { a: 75, b: 25, c: 0 },
+    });
+    const sent = await sending();
     expect(Math.abs(sent.a - 75)).toBeLessThanOrEqual(3);
   });
 
@@ -248,54 +311,51 @@ describe('in an outage of one of three vendors, all views agree', () => {
       await send(1);
       return (await stateOf('a')) === 'cooling_down';
     }, 'the cool-down');
-    expect(await look()).toMatchObject({ next: { a: 0, b: 100 } });
-    expect(await hundred()).toMatchObject({ a: 0, b: 100 });
+    expect(await look('a asks for a wait of 30 s')).toMatchObject({ next: { a: 0, b: 100 } });
+    expect(await sending()).toMatchObject({ a: 0, b: 100 });
     now += 30_001;
     of('a').always(json(200, completion()));
-    expect((await look()).states).toMatchObject({ a: 'ok' });
+    expect((await look('30 s later')).states).toMatchObject({ a: 'ok' });
+    await sending();
   });
 
   test('and the history has every change once, with its reason', async () => {
     await tollgate('upstreams', 'resume', 'c', '--actor', 'ann');
-    const read = async () => {
-      const events = z
-        .array(
-          z.object({
-            upstream: z.string(),
-            what: z.string(),
-            reason: z.string().nullable(),
-            actor: z.string().nullable(),
-          }),
-        )
-        .parse(JSON.parse(await tollgate('upstreams', 'events', '--limit', '200', '--json')));
-      return (name: string) => events.filter(({ upstream }) => upstream === name);
-    };
-    await until(async () => (await read())('a').at(-1)?.what === 'cooling_down', 'the last event');
-    const events = await read();
-    expect(events('a').map(({ what }) => what)).toEqual([
+    await until(async () => (await eventsOf('a')).at(-1) === 'cooled_down', 'the last event');
+    expect(await eventsOf('a')).toEqual([
       'breaker open',
       'breaker half_open',
       'breaker open',
       'drained',
-      'resumed',
       'breaker half_open',
+      'resumed',
       'breaker closed',
       'cooling_down',
+      'cooled_down',
     ]);
-    expect(events('b').map(({ what }) => what)).toEqual([
-      'unhealthy',
-      'drained',
-      'resumed',
-      'drained',
-      'healthy',
-      'resumed',
-    ]);
-    expect(events('c')).toMatchObject([
+    expect(await eventsOf('b')).toEqual(['unhealthy', 'drained', 'resumed', 'drained', 'healthy', 'resumed']);
+    expect(await eventsIn('c')).toMatchObject([
       { what: 'drained', reason: 'maintenance', actor: 'ann' },
       { what: 'resumed', reason: null, actor: 'ann' },
     ]);
     expect(await tollgate('upstreams', 'events', '--upstream', 'c')).toMatch(
       /^\S+ {2}c: drained: maintenance {2}\(ann\)\n/,
     );
+  });
+
+  test('and docs/operations.md shows the table', () => {
+    const page = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8');
+    const shown = /<!-- outage -->\n\n([\s\S]*?)\n\n<!-- \/outage -->/.exec(page)?.[1] ?? '';
+    const heads = [
+      'moment',
+      '`/upstreams`, `tollgate upstreams list`',
+      '`/metrics`',
+      '`tollgate explain`: the next hundred',
+      'received',
+    ];
+    const table = [heads, heads.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`);
+    // Drawn by weight: a few more or less.
+    const plain = (text: string) => text.replaceAll(/a 7\d, b 2\d/g, 'a 75, b 25');
+    expect(plain(shown)).toBe(plain(table.join('\n')));
   });
 });

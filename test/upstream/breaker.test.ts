@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
+  type BreakerChange,
   type BreakerOptions,
   type BreakerRejection,
-  type BreakerState,
   CircuitBreaker,
   type Permit,
   type ResultClass,
@@ -16,7 +16,7 @@ const NEUTRAL: ResultClass = { kind: 'neutral' };
 /** A breaker without jitter, with its clock. */
 function setting(options: Partial<BreakerOptions> = {}) {
   const clock = { now: 1_000_000 };
-  const states: BreakerState[] = [];
+  const states: BreakerChange[] = [];
   const breaker = new CircuitBreaker({
     now: () => clock.now,
     random: () => 0,
@@ -60,7 +60,7 @@ describe('opening', () => {
       report(FAILURE);
     }
     report(SUCCESS);
-    expect(breaker.snapshot()).toMatchObject({ state: 'closed', successes: 10, failures: 9 });
+    expect(breaker.state).toBe('closed');
     report(FAILURE);
     expect(breaker.state).toBe('open');
   });
@@ -76,19 +76,14 @@ describe('opening', () => {
 
   test('not for failures that have left the window', () => {
     const { clock, breaker, report } = setting();
-    const burst = () => {
-      for (let index = 0; index < 8; index += 1) {
-        report(SUCCESS);
-        report(FAILURE);
-      }
+    for (let index = 0; index < 9; index += 1) {
+      report(FAILURE);
       report(SUCCESS);
-    };
-    burst();
+    }
     clock.now += 30_000;
-    burst();
-    expect(breaker.snapshot()).toMatchObject({ state: 'closed', successes: 9, failures: 8 });
-    clock.now += 300_000;
-    expect(breaker.snapshot()).toMatchObject({ successes: 0, failures: 0 });
+    // With those from before, 13 of 22 would have failed.
+    report(FAILURE, 4);
+    expect(breaker.state).toBe('closed');
   });
 
   test('never by limits, nor by what says nothing about the target', () => {
@@ -307,6 +302,37 @@ describe('without another target', () => {
   });
 });
 
+describe('the end of a cool-down is reported once', () => {
+  test('of an open breaker without requests, and not again by the probe', () => {
+    const { clock, states, breaker, permit, report } = setting();
+    report(FAILURE, 5);
+    clock.now += 9999;
+    expect([breaker.observe(), states]).toEqual([true, ['open']]);
+    clock.now += 1;
+    expect([breaker.observe(), breaker.observe()]).toEqual([false, false]);
+    permit().release(FAILURE);
+    expect(states).toEqual(['open', 'half_open', 'open']);
+    clock.now += 20_000;
+    permit().release(SUCCESS);
+    expect([breaker.observe(), states.slice(3)]).toEqual([false, ['half_open', 'closed']]);
+  });
+
+  test('of a wait, also when it became longer', () => {
+    const { clock, states, breaker, permit } = setting();
+    const [one, other] = [permit(), permit()];
+    one.release({ kind: 'limited', retryAfterMs: 1000 });
+    other.release({ kind: 'limited', retryAfterMs: 3000 });
+    clock.now += 2999;
+    expect([breaker.observe(), states]).toEqual([true, ['cooling_down']]);
+    clock.now += 1;
+    expect([breaker.observe(), breaker.observe()]).toEqual([false, false]);
+    permit().release({ kind: 'limited' });
+    clock.now += 1000;
+    permit().release(SUCCESS);
+    expect(states).toEqual(['cooling_down', 'cooled_down', 'cooling_down', 'cooled_down']);
+  });
+});
+
 test('it is pristine when there is nothing to remember', () => {
   const { clock, breaker, permit, report } = setting();
   expect(breaker.isPristine).toBe(true);
@@ -427,7 +453,7 @@ const course = fc.commands(
 );
 
 test('for any course of events: one probe at a time, all permits come back, and it never stays open', () => {
-  const seen = new Set<BreakerState>();
+  const seen = new Set<BreakerChange>();
   fc.assert(
     fc.property(course, (commands) => {
       const model: Model = { clock: { now: 0 }, out: [], done: [], closings: 0 };
@@ -448,5 +474,5 @@ test('for any course of events: one probe at a time, all permits come back, and 
     { numRuns: 400 },
   );
   // The courses have been everywhere.
-  expect([...seen].sort()).toEqual(['closed', 'half_open', 'open']);
+  expect([...seen].sort()).toEqual(['closed', 'cooled_down', 'cooling_down', 'half_open', 'open']);
 });

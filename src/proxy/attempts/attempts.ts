@@ -93,7 +93,7 @@ export class Attempts {
   async run(): Promise<AttemptEnd> {
     let step = this.#refusals.next();
     const { resilience, request } = this.#options;
-    if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step, request.metrics) };
+    if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step) };
     resilience.budget.deposit();
     resilience.roundBudgetOf(step.target.upstream).deposit();
     let result = await this.#tryTarget(step);

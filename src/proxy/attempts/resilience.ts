@@ -1,7 +1,7 @@
 // The state of targets across requests: breakers, latencies, retry budgets. One per process; it sends nothing and takes no
 // decision about a single request.
 
-import { type BreakerState, CircuitBreaker } from '../../upstream/circuit-breaker.ts';
+import { type BreakerChange, CircuitBreaker } from '../../upstream/circuit-breaker.ts';
 import { RetryBudget } from '../../upstream/retry-budget.ts';
 import { LatencyAverage } from '../../upstream/target-latency.ts';
 import type { Target } from '../routes/route-table.ts';
@@ -21,7 +21,7 @@ interface ResilienceOptions {
 export interface TargetChange {
   readonly upstream: string;
   readonly model: string;
-  readonly to: BreakerState | 'cooling_down';
+  readonly to: BreakerChange;
   /** For people. */
   readonly reason: string;
   /** Duration of a cool-down that begins, in milliseconds. */
@@ -36,6 +36,8 @@ export class Resilience {
   readonly #share: () => number;
   readonly #roundBudgets = new WeakMap<object, RetryBudget>();
   readonly #retired = new WeakSet<object>();
+  /** Their cool-downs are not known to be over. */
+  readonly #cooling = new Set<CircuitBreaker>();
 
   constructor({
     share,
@@ -49,17 +51,22 @@ export class Resilience {
     this.budget = new RetryBudget({ share, now });
     this.statuses = new TargetStatuses((upstream, model, entry) => {
       const report = (change: Omit<TargetChange, 'upstream' | 'model'>) => {
+        if (change.to === 'open' || change.to === 'cooling_down') this.#cooling.add(breaker);
         // An upstream of the same name may have replaced this one.
         if (!this.#retired.has(upstream)) onChange({ upstream: nameOf(upstream), model, ...change });
       };
-      const breaker = new CircuitBreaker({
+      const breaker: CircuitBreaker = new CircuitBreaker({
         now,
         random,
-        onChange: (to, reason) => report({ to, reason }),
-        onPause: (ms, reason) => report({ to: 'cooling_down', reason, ms }),
+        onChange: (to, reason, ms) => report({ to, reason, ...(ms !== undefined && { ms }) }),
       });
       return { breaker, latency: new LatencyAverage(now), entry };
     });
+  }
+
+  /** Reports cool-downs that are over, also of targets that get no requests. To be called every second or so. */
+  observe(): void {
+    for (const breaker of this.#cooling) if (!breaker.observe()) this.#cooling.delete(breaker);
   }
 
   /** The upstream left the configuration. Running requests continue, but changes of its state are not reported. */

@@ -2,7 +2,6 @@
 // one target at a time with a breaker permit, and sends nothing.
 
 import { type ErrorCode, GatewayError } from '../../errors.ts';
-import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
 import { type Failure, failure } from '../../upstream/error-outcome.ts';
 import { choose, firstWithRoom, type LoadBalance, rendezvousOrder } from '../../upstream/load-balance.ts';
@@ -250,16 +249,12 @@ export function isOwnRejection(code: ErrorCode): boolean {
 }
 
 /** The gateway's own answer when no target is available. */
-export function rejectedAttempt(
-  { cause, retryAfterMs }: Exhausted,
-  { unserved }: Pick<Metrics, 'unserved'>,
-): Failure {
+export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
   if (cause === 'tried') {
     const why = new Error('a route without targets');
     return failure(new GatewayError('internal_error', undefined, { cause: why }), false);
   }
   const code = REJECTION_CODES[cause];
-  unserved.inc({ outcome: code });
   const why = new Error(`no target is available: ${cause}`);
   return failure(new GatewayError(code, undefined, { cause: why, retryAfterMs }), false);
 }

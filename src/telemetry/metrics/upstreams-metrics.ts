@@ -4,15 +4,24 @@ import { UPSTREAM_ERRORS } from '../../upstream-errors.ts';
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
-/** Values of the gauge. */
-const STATES = { closed: 0, half_open: 1, open: 2 } as const;
+/** Values of the gauges. */
+const BREAKERS = { closed: 0, half_open: 1, open: 2 } as const;
+const STATES = {
+  ok: 0,
+  cooling_down: 1,
+  half_open: 2,
+  unhealthy: 3,
+  open: 4,
+  drained: 5,
+  disabled: 6,
+} as const;
 
 /** What the gauges show of the state of an upstream. */
 export interface ShownUpstream {
   readonly upstream: string;
-  readonly state: string;
+  readonly state: keyof typeof STATES;
   readonly health: { readonly ok: boolean } | null;
-  readonly targets: readonly { readonly entry: string; readonly breaker: keyof typeof STATES }[];
+  readonly targets: readonly { readonly entry: string; readonly breaker: keyof typeof BREAKERS }[];
 }
 
 const EXTRA_REASONS = ['fallback', 'retry', 'resend', 'token', 'hedge'] as const;
@@ -84,6 +93,17 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     action: 'Any: check the DNS resolver of this machine.',
   });
   const states: { read: () => readonly ShownUpstream[] } = { read: () => [] };
+  catalogue.readGauge('tollgate_upstream_state', {
+    across: 'max',
+    meaning: `State of each upstream, that of its worst target: ${Object.entries(STATES)
+      .map(([name, value]) => `${value} ${name}`)
+      .join(', ')}.`,
+    labels: { upstream: VALUES.upstream },
+    action: 'Above 0: `tollgate upstreams show` has the reason, `tollgate upstreams events` the history.',
+    *read() {
+      for (const { upstream, state } of states.read()) yield { labels: { upstream }, value: STATES[state] };
+    },
+  });
   catalogue.readGauge('tollgate_upstream_breaker_state', {
     across: 'max',
     meaning:
@@ -94,7 +114,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       for (const { upstream, targets } of states.read()) {
         const worst = new Map<string, number>();
         for (const { entry, breaker } of targets)
-          worst.set(entry, Math.max(worst.get(entry) ?? 0, STATES[breaker]));
+          worst.set(entry, Math.max(worst.get(entry) ?? 0, BREAKERS[breaker]));
         for (const [model, value] of worst) yield { labels: { upstream, model }, value };
       }
     },
@@ -136,7 +156,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       staleAddresses.inc({ upstream }, 0);
     },
     unserved: catalogue.counter('tollgate_upstream_unserved_total', {
-      meaning: 'Requests for which no target could be tried, by error code.',
+      meaning: 'Requests of every kind for which no upstream could be asked, by error code.',
       labels: { outcome: '`upstream_rate_limited`, `upstream_busy`, `upstream_out_of_service`' },
       action:
         '`upstream_rate_limited`: all targets are at the limits of their vendors; raise them or add a target. `upstream_busy`: all have failed or are at `max_concurrency`. `upstream_out_of_service`: all are drained or disabled.',

@@ -21,6 +21,7 @@ const CHANGES = {
     isBad: true,
     text: 'target in a cool-down, because it is rate limited or asked for a wait',
   },
+  cooled_down: { isBad: false, text: 'cool-down of a target is over' },
   unhealthy: { isBad: true, text: 'health check of an upstream fails; its targets are tried last' },
   disabled: { isBad: false, text: 'upstream disabled; it gets no new requests' },
   enabled: { isBad: false, text: 'upstream enabled; it gets requests again' },
