@@ -42,6 +42,10 @@ export async function commandTree(
 ): Promise<Command> {
   const root = new StrictCommand({ name: 'tollgate', about: `tollgate ${version}, ${about}` });
   root.option('-v, --version', 'show the version');
+  root.option(
+    '--url <URL>',
+    'run the command at a gateway: the URL of its admin listener; also TOLLGATE_URL, with a token in TOLLGATE_TOKEN',
+  );
   for (const entry of entries) {
     const isNeeded = only === undefined || entry.name === only;
     const definition = isNeeded ? await entry.load?.() : undefined;
@@ -79,8 +83,13 @@ export async function runCommandLine(
   const wantsHelp = isHelp || (end === -1 ? words : words.slice(0, end)).some((word) => HELP.has(word));
   let path = 'tollgate';
   const entry = program.entries.find((each) => each.name === words[0]);
-  if (entry?.run !== undefined) return entry.run(isHelp ? ['--help'] : words.slice(1), io);
   try {
+    const remote = wantsHelp ? undefined : await remoteWork(words, io);
+    if (remote !== undefined) {
+      path = `tollgate ${words[0]}`;
+      return await remote();
+    }
+    if (entry?.run !== undefined) return await entry.run(isHelp ? ['--help'] : words.slice(1), io);
     let work: Work | undefined;
     const root = await commandTree(program, words[0] ?? '', (found) => {
       work = found;
@@ -96,7 +105,7 @@ export async function runCommandLine(
     return (await work?.(io)) ?? 0;
   } catch (error) {
     // Whoever runs it in the gateway needs the code.
-    if (io.desk !== undefined && error instanceof GatewayError) throw error;
+    if (io.desk?.throwsCodes === true && error instanceof GatewayError) throw error;
     // The reader, such as `head`, has read enough.
     if (error instanceof Error && Reflect.get(error, 'code') === 'EPIPE') return ENDED_BY_SIGPIPE;
     if (error instanceof UsageError) {
@@ -107,6 +116,18 @@ export async function runCommandLine(
     await write(io.stderr, `${maskKeys(text)}\n`);
     return 1;
   }
+}
+
+/** What runs the command at a gateway; undefined where it runs here. Most starts need no client. @throws UsageError */
+async function remoteWork(
+  words: readonly string[],
+  io: CommandIo,
+): Promise<(() => Promise<number>) | undefined> {
+  const isNamed = words.some((word) => word === '--url' || word.startsWith('--url='));
+  if (io.desk !== undefined || (!isNamed && !io.env['TOLLGATE_URL'])) return undefined;
+  const { remoteCall, runRemotely } = await import('./remote-command.ts');
+  const call = remoteCall(words, io);
+  return call && (() => runRemotely(call, io));
 }
 
 /** The command that the first words name. */

@@ -90,7 +90,7 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
     const limited =
       whose === undefined ? undefined : await keyLimits(config, io, whose, found.entry, timeoutMs);
     const tier = named ?? limited?.tier;
-    const live = await fetchLiveState(config.static, timeoutMs);
+    const live = await fetchLiveState(config.static, timeoutMs, io.desk);
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
     if (request.rejected !== undefined) return reject(io, given.flag('json'), request.rejected);
     const { example } = request;

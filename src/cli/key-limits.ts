@@ -14,7 +14,7 @@ import { RedisClient } from '../redis/redis-client.ts';
 import type { Store } from '../store/store.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
-import { askAdmin } from './admin-client.ts';
+import { askAdmin } from './live-state.ts';
 import { openStoreOf } from './support-command.ts';
 import type { CommandIo } from './terminal.ts';
 

@@ -1,8 +1,11 @@
 // The states of upstreams that running gateways report: all processes of a fleet over Redis, otherwise the gateway at the admin address.
 // Late or malformed answers count as no gateway. It sends nothing to upstreams.
+import { Pool } from 'undici';
 import { z } from 'zod';
+import { httpUrl } from '../config/schema/addresses.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
+import type { CommandDesk } from '../console/console-desk.ts';
 import { type Forecast, forecast, meanForecast } from '../proxy/attempts/forecast.ts';
 import { keyOfCacheKey } from '../proxy/request/affinity-key.ts';
 import { type Route, targetName } from '../proxy/routes/route-table.ts';
@@ -14,7 +17,6 @@ import {
   type UpstreamState,
   upstreamState,
 } from '../upstream/state/upstream-state.ts';
-import { adminUrl, askAdmin } from './admin-client.ts';
 import { Fleet } from './fleet-action.ts';
 
 /** A process that was killed just now counts as one that does not answer; do not wait for it for long. In milliseconds. */
@@ -47,15 +49,17 @@ const REPLY = z.object({ config_hash: HASH, upstreams: STATES });
 /**
  * Queries the fleet and the admin listener of the configuration. It does not throw; what is not reported is undefined.
  * @param timeoutMs deadline of the admin listener's answers, in milliseconds
+ * @param desk of the gateway itself, which needs no question
  */
 export async function fetchLiveState(
   { admin, redis }: Pick<StaticConfig, 'admin' | 'redis'>,
   timeoutMs: number,
+  desk?: Pick<CommandDesk, 'config' | 'upstreams'>,
 ): Promise<LiveState> {
   const url = adminUrl(admin);
   const [readiness, upstreams, fleet] = await Promise.all([
-    askAdmin(admin, '/readyz', READINESS, timeoutMs),
-    askAdmin(admin, '/upstreams', STATES, timeoutMs),
+    desk ? { config_hash: desk.config().hash } : askAdmin(admin, '/readyz', READINESS, timeoutMs),
+    desk ? desk.upstreams() : askAdmin(admin, '/upstreams', STATES, timeoutMs),
     redis === undefined ? undefined : fetchFleet(redis),
   ]);
   const hash = readiness?.config_hash;
@@ -180,4 +184,33 @@ export function gatewayText({ url, configHash, replicas, silent }: LiveState, ha
   const missing = silent.length === 0 ? '' : `; no answer from ${silent.join(', ')}`;
   const none = replicas === undefined ? ', and reports no upstream states' : '';
   return `${url ?? replicas?.[0]?.id} ${which}${none}${count}${missing}`;
+}
+
+/** In bytes. Far above the largest possible list of states. */
+const MAX_RESPONSE = 2 ** 23;
+
+/** URL of the admin listener; null when `admin.port` is 0. */
+export function adminUrl({ host, port }: StaticConfig['admin']): string | null {
+  // The unspecified addresses are for listening; connect to loopback instead.
+  return port === 0 ? null : httpUrl({ '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port);
+}
+
+/** @returns the answer; undefined where none of this form comes within `timeoutMs` milliseconds */
+export async function askAdmin<T>(
+  admin: StaticConfig['admin'],
+  path: string,
+  schema: z.ZodType<T>,
+  timeoutMs: number,
+): Promise<T | undefined> {
+  const url = adminUrl(admin);
+  if (url === null) return undefined;
+  const pool = new Pool(url, { connections: 1, maxResponseSize: MAX_RESPONSE });
+  try {
+    const { body } = await pool.request({ method: 'GET', path, signal: AbortSignal.timeout(timeoutMs) });
+    return schema.safeParse(await body.json()).data;
+  } catch {
+    return undefined;
+  } finally {
+    await pool.destroy();
+  }
 }

@@ -48,7 +48,7 @@ export async function runCommand(
       return 2;
     }
     // Whoever runs it in the gateway needs the code.
-    if (io.desk !== undefined && error instanceof GatewayError) throw error;
+    if (io.desk?.throwsCodes === true && error instanceof GatewayError) throw error;
     // The reader, such as `head`, has read enough.
     if (error instanceof Error && Reflect.get(error, 'code') === 'EPIPE') return ENDED_BY_SIGPIPE;
     const text = error instanceof ConfigError ? faultReport(error) : `tollgate ${name}: ${reasonOf(error)}`;

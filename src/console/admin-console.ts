@@ -23,6 +23,7 @@ const ANSWER_MS = 30_000;
 /** Events of operators are kept for this long, in milliseconds. */
 const EVENTS_MS = 400 * 86_400_000;
 const EVENTS_FORGOTTEN = 1000;
+const MAX_FORM_BYTES = 4096;
 
 interface Opened {
   readonly desk: ConsoleDesk;
@@ -161,7 +162,7 @@ async function readForm(request: IncomingMessage): Promise<URLSearchParams> {
   const type = request.headers['content-type']?.split(';')[0]?.trim().toLowerCase();
   if (type !== 'application/x-www-form-urlencoded')
     throw new GatewayError('unsupported_content_type', 'Send a form.');
-  return new URLSearchParams(await readText(request));
+  return new URLSearchParams(await readText(request, MAX_FORM_BYTES));
 }
 
 function redirect(response: ServerResponse, location: string, cookie?: string): void {

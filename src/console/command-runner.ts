@@ -33,11 +33,17 @@ export function argvOf(
   return [...words, ...given, ...(operand === null ? [] : ['--', operand])];
 }
 
-/** @param stdin text for a command that reads its standard input */
+interface RunOptions {
+  /** For a command that reads its standard input. */
+  readonly stdin?: string;
+  /** Whether an error with a code is thrown instead of printed. */
+  readonly throwsCodes?: boolean;
+}
+
 export async function runOnDesk(
   desk: ConsoleDesk,
   argv: readonly string[],
-  stdin = '',
+  { stdin = '', throwsCodes = false }: RunOptions = {},
 ): Promise<CommandResult> {
   const { commands, env } = desk;
   if (commands === undefined) throw new GatewayError('internal_error', undefined, { cause: 'no commands' });
@@ -45,7 +51,7 @@ export async function runOnDesk(
   const input = (async function* () {
     yield stdin;
   })();
-  const code = await commands(argv, { stdout, stderr, stdin: input, env, desk });
+  const code = await commands(argv, { stdout, stderr, stdin: input, env, desk: { ...desk, throwsCodes } });
   return { code, stdout: stdout.text, stderr: stderr.text };
 }
 
@@ -54,7 +60,7 @@ export async function runOnDesk(
  * @throws GatewayError `invalid_value` for wrong usage, `record_conflict` when the command failed
  */
 export async function done(desk: ConsoleDesk, argv: readonly string[]): Promise<CommandResult> {
-  const result = await runOnDesk(desk, argv);
+  const result = await runOnDesk(desk, argv, { throwsCodes: true });
   // 3: done, and a replica has not confirmed it.
   if (result.code === 0 || result.code === 3) return result;
   throw new GatewayError(result.code === 2 ? 'invalid_value' : 'record_conflict', messageOf(result.stderr));

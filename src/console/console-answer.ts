@@ -3,8 +3,6 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { STATUS_CODES } from 'node:http';
 import { GatewayError } from '../errors.ts';
 
-const MAX_BODY_BYTES = 64 * 1024;
-
 /** For each answer: nothing is kept, guessed, framed or told to other sites. */
 const HEADERS = {
   'cache-control': 'no-store',
@@ -19,13 +17,13 @@ const CLOSED_POLICY = "default-src 'none'; frame-ancestors 'none'";
 type Headers = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** @throws GatewayError `request_too_large`; the listener's deadline ends a slow one */
-export async function readText(request: IncomingMessage): Promise<string> {
+export async function readText(request: IncomingMessage, maxBytes: number): Promise<string> {
   const pieces: Buffer[] = [];
   let size = 0;
   for await (const piece of request) {
     const bytes = Buffer.from(piece);
     size += bytes.length;
-    if (size > MAX_BODY_BYTES) throw new GatewayError('request_too_large');
+    if (size > maxBytes) throw new GatewayError('request_too_large');
     pieces.push(bytes);
   }
   return Buffer.concat(pieces).toString();

@@ -24,10 +24,16 @@ export interface DeskOptions {
   readonly now?: () => number;
 }
 
-/** What a command works with in place of the store that it would open. */
-export interface CommandDesk {
+interface DeskParts {
   readonly config: () => Config;
   readonly store: Store;
+  readonly upstreams: DeskOptions['upstreams'];
+}
+
+/** What a command works with in place of the configuration and the store that it would open, and of the gateway that it would ask. */
+export interface CommandDesk extends DeskParts {
+  /** Whether an error with a code is thrown instead of printed. */
+  readonly throwsCodes: boolean;
 }
 
 interface RunnerIo {
@@ -41,7 +47,7 @@ interface RunnerIo {
 /** Runs a command line, without the program. @returns the exit code */
 export type CommandRunner = (argv: readonly string[], io: RunnerIo) => Promise<number>;
 
-export interface ConsoleDesk extends CommandDesk, Pick<DeskOptions, 'upstreams' | 'commands' | 'env'> {
+export interface ConsoleDesk extends DeskParts, Pick<DeskOptions, 'commands' | 'env'> {
   readonly secret: KeySecret;
   readonly hasher: Hasher;
   readonly now: () => number;

@@ -150,6 +150,7 @@ const SAMPLES: Readonly<
   'orders.trust': { id: newOrder, body: () => ({}) },
   'events.list': { query: '?actor=operator:the-admin&limit=5' },
   'operators.list': {},
+  'commands.run': { body: () => ({ argv: ['keys', 'list', '--json'] }) },
 };
 
 /** @param id in place of that of a record of its own, for calls that are refused */

@@ -53,8 +53,11 @@ type Shown =
       readonly drained: UpstreamState['drained'];
     };
 
-async function statesOf(config: Config, { upstreams }: Store) {
-  const [live, drains] = await Promise.all([fetchLiveState(config.static, TIMEOUT_MS), upstreams.drains()]);
+async function statesOf(config: Config, { upstreams }: Store, { desk }: CommandIo) {
+  const [live, drains] = await Promise.all([
+    fetchLiveState(config.static, TIMEOUT_MS, desk),
+    upstreams.drains(),
+  ]);
   const merged = mergedStates(live);
   const shown = Object.entries(config.dynamic.upstreams).map(([name, { enabled }]): Shown => {
     const state = merged?.find((each) => each.upstream === name);
@@ -73,7 +76,7 @@ async function statesOf(config: Config, { upstreams }: Store) {
 async function list(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', json: 'flag' });
   return withStore(given, io, 'must exist', async (store, config) => {
-    const { live, shown } = await statesOf(config, store);
+    const { live, shown } = await statesOf(config, store, io);
     if (given.flag('json')) {
       await write(io.stdout, `${JSON.stringify(shown, null, 2)}\n`);
       return 0;
@@ -118,7 +121,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', json: 'flag' }, ['NAME']);
   return withStore(given, io, 'must exist', async (store, config) => {
     const name = requireUpstream(given, config.dynamic);
-    const { live, shown } = await statesOf(config, store);
+    const { live, shown } = await statesOf(config, store, io);
     const found = shown.find((each) => each.upstream === name);
     const processes = (live.replicas ?? []).map(({ id, configHash: config_hash, upstreams }) => ({
       id,

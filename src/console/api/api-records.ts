@@ -65,16 +65,9 @@ export async function orderRecord({ store: { billing } }: ConsoleDesk, id: strin
 
 /** The states of the upstreams: with Redis of all processes of the fleet, else of those of this gateway. */
 export async function upstreamRecords(desk: ConsoleDesk): Promise<readonly z.output<typeof upstream>[]> {
-  const { static: fixed, dynamic } = desk.config();
-  if (fixed.redis !== undefined) {
-    const listed = await commandJson(desk, argvOf(['upstreams', 'list'], null, { json: true }));
-    return z.array(upstream).parse(listed);
-  }
-  const states = await desk.upstreams();
-  return Object.keys(dynamic.upstreams).map(
-    (name) =>
-      states.find((each) => each.upstream === name) ?? { upstream: name, state: 'unknown', drained: null },
-  );
+  return z
+    .array(upstream)
+    .parse(await commandJson(desk, argvOf(['upstreams', 'list'], null, { json: true })));
 }
 
 export async function upstreamRecord(desk: ConsoleDesk, name: string) {

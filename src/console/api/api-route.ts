@@ -11,6 +11,8 @@ export interface ApiCall<Query, Body> {
   readonly operator: Operator;
   /** For histories: `operator:ann`. */
   readonly actor: string;
+  /** Of the client. */
+  readonly address: string;
   /** Segments of the path, decoded. */
   readonly params: Readonly<Record<string, string>>;
   readonly query: Query;
@@ -40,6 +42,10 @@ export interface ApiRoute {
   readonly run: (call: AnyCall) => Promise<object>;
   /** Members of the answer that are shown once: events and repeated answers have null. */
   readonly secrets: readonly string[];
+  /** Whether `run` writes the events: then the call is not a change as others are. */
+  readonly recordsItself: boolean;
+  /** Maximum bytes of the body. */
+  readonly maxBytes: number;
 }
 
 interface RouteSpec<Query extends Fields, Body extends Fields>
@@ -49,15 +55,28 @@ interface RouteSpec<Query extends Fields, Body extends Fields>
   readonly params?: ApiRoute['params'];
   readonly record?: ApiRoute['record'];
   readonly secrets?: readonly string[];
+  readonly recordsItself?: boolean;
+  readonly maxBytes?: number;
   run(call: ApiCall<z.output<Query>, z.output<Body>>): Promise<object>;
 }
 
 const NONE = z.strictObject({});
+const MAX_BODY_BYTES = 64 * 1024;
 
 export function route<Query extends Fields = typeof NONE, Body extends Fields = typeof NONE>(
   spec: RouteSpec<Query, Body>,
 ): ApiRoute {
-  const { query, body, params = {}, record, secrets = [], run, ...others } = spec;
+  const {
+    query,
+    body,
+    params = {},
+    record,
+    secrets = [],
+    recordsItself = false,
+    maxBytes = MAX_BODY_BYTES,
+    run,
+    ...others
+  } = spec;
   return {
     ...others,
     query: query ?? NONE,
@@ -65,6 +84,8 @@ export function route<Query extends Fields = typeof NONE, Body extends Fields = 
     params,
     record,
     secrets,
+    recordsItself,
+    maxBytes,
     // The server parses both by these schemas before it calls.
     run: (call) =>
       run({

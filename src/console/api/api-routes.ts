@@ -4,6 +4,7 @@ import { ROLES } from '../../store/operator-record.ts';
 import type { ApiRoute } from './api-route.ts';
 import { route } from './api-route.ts';
 import { CHANGE_ROUTES } from './change-routes.ts';
+import { COMMAND_ROUTE } from './command-route.ts';
 import { openApi } from './openapi.ts';
 import { OWNER_ROUTES } from './owner-routes.ts';
 import { REPORT_ROUTES } from './report-routes.ts';
@@ -34,4 +35,5 @@ export const API_ROUTES: readonly ApiRoute[] = [
   ...OWNER_ROUTES,
   ...REPORT_ROUTES,
   ...CHANGE_ROUTES,
+  COMMAND_ROUTE,
 ];

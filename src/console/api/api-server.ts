@@ -49,12 +49,12 @@ export async function answerApi(
   const isChange = route.method !== 'GET';
   if (isChange) identity.requireOwnPage(request, operator);
   const call: AnyCall = {
-    ...{ desk, operator, params, actor: operatorActor(operator) },
+    ...{ desk, operator, params, actor: operatorActor(operator), address: identity.addressOf(request) },
     query: parsed(route.query, queryOf(url)),
-    body: route.body === undefined ? undefined : parsed(route.body, await readJson(request)),
+    body: route.body === undefined ? undefined : parsed(route.body, await readJson(request, route.maxBytes)),
   };
-  if (isChange) {
-    const work = () => change(route, call, request, response, identity.addressOf(request), url);
+  if (isChange && !route.recordsItself) {
+    const work = () => change(route, call, request, response, url);
     return request.headers['if-match'] === undefined
       ? work()
       : alone(desk, Object.values(params).join('/'), work);
@@ -112,8 +112,8 @@ function queryOf({ searchParams }: URL): object {
   );
 }
 
-async function readJson(request: IncomingMessage): Promise<unknown> {
-  const text = await readText(request);
+async function readJson(request: IncomingMessage, maxBytes: number): Promise<unknown> {
+  const text = await readText(request, maxBytes);
   // A call whose members are all optional needs no body.
   if (text === '') return {};
   const type = request.headers['content-type']?.split(';')[0]?.trim().toLowerCase();
@@ -172,10 +172,9 @@ async function change(
   call: AnyCall,
   request: IncomingMessage,
   response: ServerResponse,
-  address: string,
   url: URL,
 ): Promise<void> {
-  const { desk, params, body, actor } = call;
+  const { desk, params, body, actor, address } = call;
   const { operators } = desk.store;
   const before = await route.record?.(call);
   const requestKey = requestKeyOf(request);
