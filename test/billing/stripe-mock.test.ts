@@ -1,43 +1,25 @@
 // Every call to Stripe is accepted by stripe-mock, which checks requests against Stripe's own description of its API. It is a
 // program in Go: of the variable STRIPE_MOCK, or built once where there is `go` and the module proxy can be reached.
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { createServer } from 'node:net';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { checkStripeAccount } from '../../src/billing/stripe/account-check.ts';
 import { STRIPE_API_VERSION, StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';
 import { StripeProvider } from '../../src/billing/stripe/stripe-provider.ts';
 import { openStore } from '../../src/store/open.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import { GO_BUILD_MS, goProgram } from '../helpers/go-program.ts';
 import { until } from '../helpers/wait.ts';
 import { Shop } from './shop.ts';
 import { SECRET_KEY } from './stripe-stand-in.ts';
 
-const VERSION = 'v0.203.0';
-const BUILT = fileURLToPath(new URL('../../node_modules/.cache/stripe-mock/', import.meta.url));
-const BUILD_MS = 300_000;
-
-/** @returns undefined where it is not there and cannot be built */
-async function program(): Promise<string | undefined> {
-  const named = process.env['STRIPE_MOCK'];
-  if (named !== undefined) return named;
-  const built = `${BUILT}stripe-mock`;
-  if (existsSync(built)) return built;
-  const env = { ...process.env, GOBIN: BUILT };
-  const build = promisify(execFile)('go', ['install', `github.com/stripe/stripe-mock@${VERSION}`], { env });
-  return build.then(
-    () => built,
-    () => undefined,
-  );
-}
+const STRIPE_MOCK = 'github.com/stripe/stripe-mock@v0.203.0';
 
 let mock: ChildProcess | undefined;
 let url = '';
 
 beforeAll(async () => {
-  const path = await program();
+  const path = await goProgram(STRIPE_MOCK, 'STRIPE_MOCK');
   if (path === undefined) return;
   const port = await freePort();
   url = `http://127.0.0.1:${port}`;
@@ -50,7 +32,7 @@ beforeAll(async () => {
       ),
     'stripe-mock to listen',
   );
-}, BUILD_MS);
+}, GO_BUILD_MS);
 afterAll(() => void mock?.kill());
 
 /** It reports no port of its own, so one is picked that was free a moment ago. */

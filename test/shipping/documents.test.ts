@@ -61,6 +61,8 @@ describe('documents', () => {
     expect(read('Dockerfile')).toContain(`image.version="${version}"`);
     expect(read('examples/compose.yaml')).toContain(`image: tollgate:${version}\n`);
     expect(read('examples/kubernetes/kustomization.yaml')).toContain(`newTag: ${version}\n`);
+    for (const field of ['version', 'appVersion'])
+      expect(read('examples/helm/tollgate/Chart.yaml')).toContain(`\n${field}: ${version}\n`);
     expect(read('README.md')).toContain(`npm install ./tollgate-${version}.tgz\n`);
     expect(read('SECURITY.md')).toContain(`| ${version.split('.').slice(0, 2).join('.')}.x | yes |`);
   });

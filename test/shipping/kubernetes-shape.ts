@@ -1,4 +1,4 @@
-// The kinds of Kubernetes that examples/kubernetes uses, strictly: a field that the API server would drop in silence, or
+// The kinds of Kubernetes that examples/kubernetes and the chart use, strictly: a field that the API server would drop in silence, or
 // refuse, is a fault here. Names and kinds of values as in the reference of its API, version 1.33.
 import { either, flag, list, map, matching, object, oneOf, port, type Shape, text, whole } from './shapes.ts';
 
@@ -56,6 +56,8 @@ const volume = object(
   { name },
   {
     configMap: object({ name }, { optional: flag, defaultMode: whole(0, 0o777) }),
+    secret: object({ secretName: name }, { optional: flag, defaultMode: whole(0, 0o777) }),
+    persistentVolumeClaim: object({ claimName: name }, { readOnly: flag }),
     emptyDir: object({}, { sizeLimit: quantity, medium: oneOf('', 'Memory') }),
   },
 );
@@ -88,6 +90,21 @@ const pod = object(
       ),
     ),
     volumes: list(volume),
+    imagePullSecrets: list(object({ name })),
+    priorityClassName: name,
+    nodeSelector: labels,
+    tolerations: list(
+      object(
+        {},
+        {
+          key: text,
+          operator: oneOf('Exists', 'Equal'),
+          value: text,
+          effect: text,
+          tolerationSeconds: whole(0),
+        },
+      ),
+    ),
   },
 );
 
@@ -126,7 +143,7 @@ export const kinds: Readonly<Record<string, Shape>> = {
   }),
   'apps/v1 Deployment': kind('apps/v1', 'Deployment', {
     spec: object(
-      { selector, template: object({ metadata: object({ labels }), spec: pod }) },
+      { selector, template: object({ metadata: object({ labels }, { annotations: map(text) }), spec: pod }) },
       {
         replicas: whole(0),
         revisionHistoryLimit: whole(0),
