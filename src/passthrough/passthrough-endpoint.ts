@@ -29,6 +29,7 @@ import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../u
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
+import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
@@ -102,7 +103,8 @@ export class Passthrough {
     const principal = await identify(authenticator, exchange);
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
-    if (exchange.method === 'POST' && path === '/v1/batches') requireAllModels(principal, 'a batch');
+    const { runs } = found.operation;
+    if (runs !== undefined) requireAllModels(principal, runs);
     const reservation = await RunningReservation.open(
       metering,
       await this.#order(exchange, principal, config),
@@ -177,9 +179,12 @@ export class Passthrough {
       return NO_BODY;
     }
     if (kind === 'none') throw new GatewayError('invalid_http', 'This request takes no body.');
-    if (!isJson(mediaType(exchange.request.headers))) throw new GatewayError('unsupported_content_type');
+    const { headers } = exchange.request;
+    const isFields = kind === 'form' && mediaType(headers) === 'multipart/form-data';
+    if (!isFields && !isJson(mediaType(headers))) throw new GatewayError('unsupported_content_type');
     const body = await readBody(exchange, maxBody);
-    await finder.addBody(body);
+    if (isFields) finder.addQuery(fieldsOf(body, headers['content-type'] ?? ''));
+    else await finder.addBody(body);
     await objects.check(finder);
     return body;
   }

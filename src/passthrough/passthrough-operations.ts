@@ -8,6 +8,8 @@ import { memberOf } from '../upstream/error-outcome.ts';
 type BodyKind =
   /** None, or JSON, which is read whole and checked. */
   | 'json'
+  /** JSON, or a form, which is read whole and whose fields are checked. */
+  | 'form'
   /** A file, piped as it arrives. */
   | 'stream'
   | 'none';
@@ -19,6 +21,8 @@ export interface Operation {
   readonly body: BodyKind;
   /** The kind of the created object, whose id is in the answer. */
   readonly makes?: string;
+  /** What runs a model that the request names and the gateway does not check: only for keys that may use all models. */
+  readonly runs?: string;
   /** The call lists the holder's objects of this kind. */
   readonly lists?: string;
   /** A successful answer ends the object in the path. */
@@ -46,6 +50,7 @@ function fileOfUpload(answer: unknown): readonly SeenObject[] {
 
 const get = (path: string): Operation => ({ method: 'GET', path, body: 'none' });
 const post = (path: string): Operation => ({ method: 'POST', path, body: 'json' });
+const form = (path: string): Operation => ({ method: 'POST', path, body: 'form' });
 const remove = (path: string): Operation => ({ method: 'DELETE', path, body: 'none' });
 
 const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
@@ -59,7 +64,7 @@ const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...post('uploads/{}/complete'), derives: fileOfUpload },
   post('uploads/{}/cancel'),
   { ...get('batches'), lists: 'batch', derives: filesOfBatch },
-  { ...post('batches'), makes: 'batch', derives: filesOfBatch },
+  { ...post('batches'), makes: 'batch', runs: 'a batch', derives: filesOfBatch },
   { ...get('batches/{}'), derives: filesOfBatch },
   { ...post('batches/{}/cancel'), derives: filesOfBatch },
   { ...get('vector_stores'), lists: 'vector_store' },
@@ -86,6 +91,37 @@ const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...post('conversations/{}/items'), hasItems: true },
   { ...get('conversations/{}/items/{item}'), hasItems: true },
   remove('conversations/{}/items/{item}'),
+  { ...get('containers'), lists: 'container' },
+  { ...post('containers'), makes: 'container' },
+  get('containers/{}'),
+  { ...remove('containers/{}'), ends: true },
+  get('containers/{}/files'),
+  { ...form('containers/{}/files'), makes: 'container_file' },
+  // Files of a container are also created by the code that runs in it.
+  get('containers/{}/files/{item}'),
+  get('containers/{}/files/{item}/content'),
+  remove('containers/{}/files/{item}'),
+  { ...get('skills'), lists: 'skill' },
+  { ...form('skills'), makes: 'skill' },
+  get('skills/{}'),
+  post('skills/{}'),
+  { ...remove('skills/{}'), ends: true },
+  get('skills/{}/content'),
+  get('skills/{}/versions'),
+  form('skills/{}/versions'),
+  get('skills/{}/versions/{item}'),
+  remove('skills/{}/versions/{item}'),
+  get('skills/{}/versions/{item}/content'),
+  { ...get('videos'), lists: 'video' },
+  { ...form('videos'), makes: 'video', runs: 'a video' },
+  { ...form('videos/edits'), makes: 'video', runs: 'a video' },
+  { ...form('videos/extensions'), makes: 'video', runs: 'a video' },
+  { ...form('videos/characters'), makes: 'character' },
+  get('videos/characters/{}'),
+  get('videos/{}'),
+  { ...remove('videos/{}'), ends: true },
+  get('videos/{}/content'),
+  { ...post('videos/{}/remix'), makes: 'video', runs: 'a video' },
 ];
 
 /** A call of the table. */

@@ -14,12 +14,13 @@ import { plainName } from './fold-name.ts';
 export type NameMeaning = 'none' | 'object' | 'response' | 'approval' | 'call' | 'id' | 'type';
 
 const WITH_ID =
-  /(?:(?<!pro)file|vectorstore|batch|upload|part|conversation|container|prompt|skill|item)ids?$/;
+  /(?:(?<!pro)file|vectorstore|batch|upload|part|conversation|container|prompt|skill|video|character|item)ids?$/;
 const ALONE =
   /^(?:[a-z\d]*(?<!pro)files?|[a-z\d]*(?:vectorstore|batch|batche|upload|conversation|container)s?|parts?)$/;
 
 /** Ids in OpenAI's form. */
-const OBJECT_ID = /^(?:file|vs|vsfb|batch|upload|part|conv|cntr|cfile|pmpt|skill|rtc)[-_][a-z\d]{16,}$/i;
+const OBJECT_ID =
+  /^(?:file|vs|vsfb|batch|upload|part|conv|cntr|cfile|pmpt|skill|video|char|rtc)[-_][a-z\d]{16,}$/i;
 /** Items of a response or of a conversation: messages, reasoning, tool calls and their outputs. */
 const ITEM_ID =
   /^(?:msg|rs|fco?|ws|fs|ig|ci|cuo?|mcp[lra]?|ctco?|lsho?|sho?|apco?|cmp|tso?|item)_[a-z\d]{16,}$/i;
@@ -48,7 +49,10 @@ export function meaningOf(name: string): NameMeaning {
 
 /** The meaning of an `id` in an object of this name. For elements of a list, the name is the list's. */
 export function meaningOfId(name: string): NameMeaning {
-  const of = plainName(name).replace(/^(file|vectorstore|conversation|container|skill)s$/, '$1');
+  const of = plainName(name).replace(
+    /^(file|vectorstore|conversation|container|skill|video|character)s$/,
+    '$1',
+  );
   return meaningOf(of) === 'object' ? 'object' : meaningOf(`${of}id`);
 }
 

@@ -24,6 +24,11 @@ const PREFIXES: Readonly<Record<string, string>> = {
   vector_stores: 'vs_',
   file_batches: 'vsfb_',
   conversations: 'conv_',
+  containers: 'cntr_',
+  container_files: 'cfile_',
+  skills: 'skill_',
+  videos: 'video_',
+  characters: 'char_',
 };
 
 export class ObjectsUpstream implements AsyncDisposable {
@@ -172,6 +177,9 @@ export class ObjectsUpstream implements AsyncDisposable {
       this.contents.set(made, contentOf(body));
       return [200, this.things.get(made) ?? {}];
     }
+    if (collection === 'videos' && /^(?:edits|extensions|characters)$/.test(id) && method === 'POST')
+      return [200, this.things.get(this.put(id === 'characters' ? id : collection)) ?? {}];
+    if (collection === 'videos' && id === 'characters') return [200, { id: sub, name: 'c' }];
     const thing = this.things.get(id);
     if (thing === undefined) return [404, missing(id)];
     if (method === 'DELETE' && sub === undefined) {
@@ -185,6 +193,9 @@ export class ObjectsUpstream implements AsyncDisposable {
       const file = this.put('files', { object: 'file', purpose: 'assistants' });
       return [200, { ...thing, status: 'completed', file: this.things.get(file) }];
     }
+    if (collection === 'containers' && sub === 'files' && method === 'POST')
+      return [200, this.things.get(this.put('container_files')) ?? {}];
+    if (sub === 'remix') return [200, this.things.get(this.put(collection)) ?? {}];
     if (sub === 'cancel') return [200, { ...thing, status: 'cancelling' }];
     if (sub === 'files' && subId !== undefined)
       return [

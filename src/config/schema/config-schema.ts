@@ -41,6 +41,9 @@ export const PASSTHROUGH_PATHS = [
   '/v1/batches',
   '/v1/vector_stores',
   '/v1/conversations',
+  '/v1/containers',
+  '/v1/skills',
+  '/v1/videos',
 ] as const;
 
 const COUNT = Number.MAX_SAFE_INTEGER;
