@@ -35,6 +35,8 @@ const globalSetup = ['./test/helpers/server-desk.ts'];
 
 export default defineConfig({
   test: {
+    // Node loads the tests and the code itself, as it does in production, which also takes less time than vite's runner.
+    experimental: { viteModuleRunner: false },
     reporters: ['default', './test/summary.ts'],
     projects: [
       project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),

@@ -68,11 +68,13 @@ function kindsOf(used: Tokens, texts: Texts): Kind[] {
     let left = used.cached;
     left -= mark('cached_input', 'audio_input', Math.min(left, cachedAudio));
     left -= mark('cached_input', 'image_input', Math.min(left, cachedImage));
-    for (const of of ['input', 'audio_input', 'image_input'] as const) left -= mark('cached_input', of, left);
+    for (const sort of ['input', 'audio_input', 'image_input'] as const)
+      left -= mark('cached_input', sort, left);
   }
   if (texts.cache_write !== undefined) {
     let left = cacheWrite;
-    for (const of of ['input', 'audio_input', 'image_input'] as const) left -= mark('cache_write', of, left);
+    for (const sort of ['input', 'audio_input', 'image_input'] as const)
+      left -= mark('cache_write', sort, left);
   }
   const output: Kind[] = Array.from({ length: used.completion }, (_, index) =>
     index < audioOutput ? 'audio_output' : index < audioOutput + used.reasoning ? 'reasoning' : 'output',
