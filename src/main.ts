@@ -1,8 +1,8 @@
 // The entry point: the commands of the program. Each is in cli/, and `serve` in serve.ts.
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { type Program, runCommandLine } from './cli/command-line.ts';
-import type { CommandIo } from './cli/terminal.ts';
+import { type Program, runCommandLine } from './cli/program/command-line.ts';
+import type { CommandIo } from './cli/program/terminal.ts';
 import { VERSION } from './package-files.ts';
 
 const FILE = fileURLToPath(import.meta.url);
@@ -10,6 +10,14 @@ const FILE = fileURLToPath(import.meta.url);
 export const PROGRAM: Program = {
   version: VERSION,
   about: 'an OpenAI-compatible gateway',
+  // Most starts need no client.
+  remote: async (words, io) => {
+    const isNamed = words.some((word) => word === '--url' || word.startsWith('--url='));
+    if (io.desk !== undefined || (!isNamed && !io.env['TOLLGATE_URL'])) return undefined;
+    const { remoteCall, runRemotely } = await import('./cli/remote-command.ts');
+    const call = remoteCall(words, io);
+    return call && (() => runRemotely(call, io));
+  },
   entries: [
     {
       name: 'init',
@@ -29,22 +37,22 @@ export const PROGRAM: Program = {
     {
       name: 'explain',
       about: 'show where a request for a model would go',
-      run: async (argv, io) => (await import('./cli/explain-command.ts')).runExplain(argv, io),
+      load: async () => (await import('./cli/explain-command.ts')).EXPLAIN,
     },
     {
       name: 'keys',
       about: 'issue and change keys',
-      run: async (argv, io) => (await import('./cli/owners/keys-commands.ts')).runKeys(argv, io),
+      load: async () => (await import('./cli/owners/keys-commands.ts')).KEYS,
     },
     {
       name: 'holders',
       about: 'find and change holders of keys',
-      run: async (argv, io) => (await import('./cli/owners/holder-commands.ts')).runHolders(argv, io),
+      load: async () => (await import('./cli/owners/holder-commands.ts')).HOLDERS,
     },
     {
       name: 'teams',
       about: 'groups of holders',
-      run: async (argv, io) => (await import('./cli/owners/team-commands.ts')).runTeams(argv, io),
+      load: async () => (await import('./cli/owners/team-commands.ts')).TEAMS,
     },
     {
       name: 'operators',
@@ -54,17 +62,17 @@ export const PROGRAM: Program = {
     {
       name: 'orders',
       about: 'orders and their payments',
-      run: async (argv, io) => (await import('./cli/orders-commands.ts')).runOrders(argv, io),
+      load: async () => (await import('./cli/orders-commands.ts')).ORDERS,
     },
     {
       name: 'upstreams',
       about: 'states of upstreams, and taking one out of service',
-      run: async (argv, io) => (await import('./cli/upstreams/upstreams-command.ts')).runUpstreams(argv, io),
+      load: async () => (await import('./cli/upstreams/upstreams-command.ts')).UPSTREAMS,
     },
     {
       name: 'usage',
       about: 'report usage, and close months',
-      run: async (argv, io) => (await import('./cli/usage/usage-command.ts')).runUsage(argv, io),
+      load: async () => (await import('./cli/usage/usage-command.ts')).USAGE,
     },
   ],
 };

@@ -1,6 +1,6 @@
 // `tollgate serve`: starts the gateway, and owns its signals and exit codes.
 import { type App, type AppOptions, startApp } from './app.ts';
-import { CONFIG, command, type Definition, flag } from './cli/command.ts';
+import { CONFIG, command, type Definition, flag } from './cli/program/command.ts';
 import { parseBytes } from './config/load-config.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';

@@ -13,8 +13,8 @@ import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
-import { CONFIG, command, flag } from './command.ts';
-import { write } from './terminal.ts';
+import { CONFIG, command, flag } from './program/command.ts';
+import { write } from './program/terminal.ts';
 
 /** Exits with 0 when the gateway would start with the file. */
 export const CHECK = command({

@@ -27,7 +27,6 @@ import { type Route, type Target, targetName } from '../proxy/routes/route-table
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { rendezvousOrder } from '../upstream/load-balance.ts';
 import type { UpstreamState } from '../upstream/state/upstream-state.ts';
-import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { type KeyLimits, keyLimitLines, keyLimits } from './key-limits.ts';
 import {
   fetchLiveState,
@@ -38,20 +37,11 @@ import {
   liveText,
   mergedStates,
 } from './live-state.ts';
-import { readInput, runCommand } from './support-command.ts';
-import { type CommandIo, write } from './terminal.ts';
+import { UsageError } from './program/arguments.ts';
+import { CONFIG, choice, command, JSON_OUTPUT, text } from './program/command.ts';
+import { type CommandIo, write } from './program/terminal.ts';
+import { readInput } from './support-command.ts';
 import { tierLimits, tierLimitText } from './terms-fields.ts';
-
-const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--cache-key KEY] [--body FILE] [--endpoint NAME] [--key WHOSE] [--config FILE] [--json]
-
-Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the
-configuration, it also shows the live state of the targets. TIER is ${TIERS.join(', ')}.
-With balance: affinity, --cache-key shows the order of the targets for requests with this prompt_cache_key.
---body names a file with the JSON body of a request, \`-\` for the standard input: each target shows what it would be sent.
-MODEL is then the one of the body. --endpoint is the one that is called, by default the first that the model has.
---key names a key by its prefix, or a holder by its id: all limits of its requests, and what is used of them.
---config names the configuration file; the default is ./config.yaml.
-`;
 
 /** Timeout of the request to a running gateway. */
 const TIMEOUT_MS = 500;
@@ -59,42 +49,61 @@ const MAX_NEAREST = 3;
 /** Below the first line of a body. */
 const BODY_INDENT = ' '.repeat(16);
 
-/**
- * @param argv arguments after `tollgate explain`
- * @param timeoutMs timeout of the request to a running gateway
- * @returns the exit code: 0 explained, 1 when a request would be rejected (no such model, or not for this tier) or the
- *   configuration is invalid, 2 wrong usage
- */
-export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = TIMEOUT_MS): Promise<number> {
-  return runCommand({ name: 'explain', usage: EXPLAIN_USAGE }, argv, io, async () => {
-    const given = readArguments(withModel(argv), OPTIONS);
-    const [file, name, wanted] = [given.text('body'), given.text('endpoint'), given.text('tier')];
-    if (file === undefined && given.text('model') === undefined) throw new UsageError('--model is missing');
-    const named = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
-    const called = name === undefined ? undefined : endpointOf([oneOf(name, ENDPOINTS, 'endpoint')]);
-    const config = io.desk?.config() ?? loadConfig(given.text('config') ?? './config.yaml', io.env);
+/** Exits with 1 when a request would be rejected (no such model, or not for this tier). */
+export const EXPLAIN = command({
+  name: 'explain',
+  about: 'show where a request for a model would go',
+  detail:
+    'Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the configuration, it also shows the live state of the targets.',
+  operand: { name: 'MODEL', about: 'the model that is asked for, as --model', isOptional: true },
+  options: {
+    model: text('MODEL', 'the model that is asked for; with --body, the one of the body'),
+    tier: choice(TIERS, 'TIER', 'the tier of the holder', ['key']),
+    key: text('WHOSE', 'a key by its prefix or a holder by its id: all its limits, and what is used of them'),
+    endpoint: choice(
+      ENDPOINTS,
+      'ENDPOINT',
+      'the endpoint that is called; the default is the first of the model',
+    ),
+    body: text(
+      'FILE',
+      'the JSON body of a request, - for the standard input: show what each target would be sent',
+    ),
+    cacheKey: text('KEY', 'the order of the targets for this prompt_cache_key, with balance: affinity'),
+    json: JSON_OUTPUT,
+    config: CONFIG,
+  },
+  examples: [
+    'explain gpt-4o --tier Pro',
+    'explain gpt-4o --key 0123abcd',
+    'explain --body request.json --json',
+  ],
+  run: async (given, io, operand) => {
+    const { body: file, endpoint: name, tier: named, key: whose, cacheKey: key, json: asJson } = given;
+    if (operand !== '' && given.model !== undefined) throw new UsageError('give either MODEL or --model');
+    const wanted = operand === '' ? given.model : operand;
+    if (file === undefined && wanted === undefined) throw new UsageError('--model is missing');
+    const called = name === undefined ? undefined : endpointOf([name]);
+    const timeoutMs = io.gatewayTimeoutMs ?? TIMEOUT_MS;
+    const config = io.desk?.config() ?? loadConfig(given.config, io.env);
     const body = file === undefined ? undefined : await readInput(file, io, config.dynamic.max_body);
-    const { model = given.text('model') ?? '', rejected } = requestOf(body, called ?? CHAT);
-    if (rejected !== undefined) return reject(io, given.flag('json'), rejected);
-    if ((given.text('model') ?? model) !== model)
-      throw new UsageError('the body names another model than --model');
+    const { model = wanted ?? '', rejected } = requestOf(body, called ?? CHAT);
+    if (rejected !== undefined) return reject(io, asJson, rejected);
+    if ((wanted ?? model) !== model) throw new UsageError('the body names another model than --model');
     const found = routeOf(config.dynamic, model);
     if (found === undefined) {
       const near = nearestOf(model, Object.keys(config.dynamic.models), MAX_NEAREST);
-      if (given.flag('json')) await write(io.stdout, json({ model, match: null, nearest: near }));
+      if (asJson) await write(io.stdout, json({ model, match: null, nearest: near }));
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
-    const whose = given.text('key');
-    if (whose !== undefined && wanted !== undefined) throw new UsageError('give either --tier or --key');
     const limited =
       whose === undefined ? undefined : await keyLimits(config, io, whose, found.entry, timeoutMs);
     const tier = named ?? limited?.tier;
     const live = await fetchLiveState(config.static, timeoutMs, io.desk);
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
-    if (request.rejected !== undefined) return reject(io, given.flag('json'), request.rejected);
+    if (request.rejected !== undefined) return reject(io, asJson, request.rejected);
     const { example } = request;
-    const key = given.text('cache-key');
     const order = orderOf(found, key);
     const next = forecastOf(found, live, key);
     const question = { model, tier, route: found, live, states: mergedStates(live), next, called, example };
@@ -103,27 +112,11 @@ export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = T
       ...(order && { order }),
       ...(limited && { key: limited }),
     };
-    await write(io.stdout, given.flag('json') ? json(explanation) : textOf(explanation, live, found));
+    await write(io.stdout, asJson ? json(explanation) : textOf(explanation, live, found));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
-  });
-}
-
-const OPTIONS = {
-  model: 'text',
-  tier: 'text',
-  body: 'text',
-  endpoint: 'text',
-  'cache-key': 'text',
-  key: 'text',
-  config: 'text',
-  json: 'flag',
-} as const;
-
-/** The model may stand alone: `tollgate explain MODEL`. */
-function withModel(argv: readonly string[]): readonly string[] {
-  return argv[0]?.startsWith('-') === false ? ['--model', ...argv] : argv;
-}
+  },
+});
 
 async function reject(
   io: CommandIo,

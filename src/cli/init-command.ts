@@ -4,8 +4,8 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { dirname, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { packageFile } from '../package-files.ts';
-import { CONFIG, command } from './command.ts';
-import { write } from './terminal.ts';
+import { CONFIG, command } from './program/command.ts';
+import { write } from './program/terminal.ts';
 
 const SHIPPED = packageFile('../config.yaml');
 const SCHEMA = fileURLToPath(packageFile('../config.schema.json'));

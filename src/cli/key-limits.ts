@@ -15,8 +15,8 @@ import type { Store } from '../store/store.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { askAdmin } from './live-state.ts';
+import type { CommandIo } from './program/terminal.ts';
 import { openStoreOf } from './support-command.ts';
-import type { CommandIo } from './terminal.ts';
 
 export interface KeyLimits {
   readonly tier: Tier;

@@ -3,9 +3,9 @@ import { Pool } from 'undici';
 import { z } from 'zod';
 import { isRemoteCommand, MAX_COMMAND_BYTES } from '../console/api/command-route.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
-import { UsageError } from './arguments.ts';
+import { UsageError } from './program/arguments.ts';
+import { type CommandIo, write } from './program/terminal.ts';
 import { readInput } from './support-command.ts';
-import { type CommandIo, write } from './terminal.ts';
 
 /** A command may wait for all replicas of a fleet. In milliseconds. */
 const TIMEOUT_MS = 60_000;

@@ -2,12 +2,9 @@
 import { loadConfig } from '../config/load-config.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import type { Store } from '../store/store.ts';
-import type { Arguments } from './arguments.ts';
 import { broadcastFields, Fleet, type FleetAction, isConfirmed, warnings } from './fleet-action.ts';
+import { type CommandIo, write } from './program/terminal.ts';
 import { openStoreOf } from './support-command.ts';
-import { type CommandIo, write } from './terminal.ts';
-
-export { listedFields, publicFields } from '../console/record-fields.ts';
 
 /** Undefined without Redis in the configuration. */
 export async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
@@ -18,14 +15,14 @@ export async function openFleet({ static: { redis } }: Config): Promise<Fleet | 
  * Runs `work` on the store of the configuration that `--config` names.
  * @throws ConfigError, StoreOpenError
  */
-export async function withStore<Name extends string>(
-  given: Arguments<Name | 'config'>,
+export async function withStore<Result>(
+  given: { readonly config: string },
   io: CommandIo,
   missing: 'create' | 'must exist',
-  work: (store: Store, config: Config) => Promise<number>,
-): Promise<number> {
+  work: (store: Store, config: Config) => Promise<Result>,
+): Promise<Result> {
   if (io.desk !== undefined) return work(io.desk.store, io.desk.config());
-  const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+  const config = loadConfig(given.config, io.env);
   const store = await openStoreOf(config.static, io, missing);
   try {
     return await work(store, config);
@@ -39,14 +36,14 @@ export async function withStore<Name extends string>(
  * @returns the exit code: 3 when a replica has not confirmed it
  */
 export async function writeChange(
-  given: Arguments<'json'>,
+  { json: isJson }: { readonly json: boolean },
   io: CommandIo,
   result: Fleet['result'],
   action: FleetAction,
   { fields, text }: { readonly fields: object; readonly text: string },
 ): Promise<number> {
   const json = { ...fields, ...(result && { replicas: broadcastFields(result) }) };
-  await write(io.stdout, `${given.flag('json') ? JSON.stringify(json) : text}\n`);
+  await write(io.stdout, `${isJson ? JSON.stringify(json) : text}\n`);
   for (const line of warnings(result, action)) await write(io.stderr, `${line}\n`);
   return isConfirmed(result) ? 0 : 3;
 }

@@ -10,8 +10,6 @@ import {
   type Terms,
 } from '../config/terms.ts';
 
-export { termsFields, tierFields } from '../console/record-fields.ts';
-
 /** The texts of limits, of the budget and of limits with single models; null where there are none. */
 export function termsTexts(terms: Terms, tier: BudgetedLimits | undefined, currency = '') {
   const ofModels = Object.entries(terms.model_limits ?? {}).map(
@@ -25,11 +23,10 @@ export function termsTexts(terms: Terms, tier: BudgetedLimits | undefined, curre
   };
 }
 
-/** At the end of a line of a list: `  [requests per minute 500]`. Empty where it has nothing of its own. */
-export function ownText(terms: Terms): string {
+/** `requests per minute 500; per day 20`; null where it has nothing of its own. */
+export function ownText(terms: Terms): string | null {
   const { limits, budget, model_limits } = termsTexts(terms, undefined);
-  const parts = [limits, budget, model_limits].filter((text) => text !== null);
-  return parts.length === 0 ? '' : `  [${parts.join('; ')}]`;
+  return [limits, budget, model_limits].filter((text) => text !== null).join('; ') || null;
 }
 
 /** `requests per minute 500 (tier 200)` */

@@ -1,6 +1,6 @@
 // What a holder does with its subscription at the provider, and what support does for it.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { runOrders } from '../../src/cli/orders-commands.ts';
+import { main } from '../../src/main.ts';
 import { collector } from '../cli/collector.ts';
 import { ask, bearer, codeOf, field, statusOf } from '../e2e/holder.ts';
 import { Shop } from './shop.ts';
@@ -39,7 +39,7 @@ async function planOf(key: string): Promise<Record<string, unknown>> {
 async function tollgate(...words: string[]) {
   const [stdout, stderr] = [collector(), collector()];
   const io = { stdout: stdout.stream, stderr: stderr.stream, env: { TEST_DIR: shop.gateway.directory.path } };
-  const code = await runOrders([...words, '--config', shop.gateway.configFile], io);
+  const code = await main(['orders', ...words, '--config', shop.gateway.configFile], io);
   return { code, stdout: stdout.text(), stderr: stderr.text() };
 }
 
@@ -181,7 +181,7 @@ describe('support', () => {
     });
     expect(subscription.cancel_at_period_end).toBe(true);
     expect(await planOf(key)).toMatchObject({ cancelled: true, tier: 'Lite' });
-    expect((await tollgate('list')).stdout).toContain(`ends at ${iso(subscription.end)}`);
+    expect((await tollgate('list')).stdout).toContain(iso(subscription.end));
     expect((await tollgate('cancel', bought.order, '--undo')).code).toBe(0);
     expect(await planOf(key)).toMatchObject({ cancelled: false });
     const link = await tollgate('portal-link', bought.order);

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { InvoiceProvider } from '../../src/billing/invoice-provider.ts';
 import { paidTerms } from '../../src/billing/new-order.ts';
-import { runOrders } from '../../src/cli/orders-commands.ts';
+import { main } from '../../src/main.ts';
 import { openStore } from '../../src/store/open.ts';
 import { collector } from '../cli/collector.ts';
 import { ask, bearer, codeOf, field, keyOnPage, orderByForm, textField } from '../e2e/holder.ts';
@@ -31,7 +31,7 @@ afterAll(() => gateway?.close());
 async function tollgate(...words: string[]) {
   const [stdout, stderr] = [collector(), collector()];
   const io = { stdout: stdout.stream, stderr: stderr.stream, env: { TEST_DIR: gateway.directory.path } };
-  const code = await runOrders([...words, '--config', gateway.configFile], io);
+  const code = await main(['orders', ...words, '--config', gateway.configFile], io);
   return { code, stdout: stdout.text(), stderr: stderr.text() };
 }
 

@@ -1,7 +1,6 @@
 // A holder after its payment: renewed, failed, cancelled, refunded, disputed.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runOrders } from '../../src/cli/orders-commands.ts';
-import { runKeys } from '../../src/cli/owners/keys-commands.ts';
+import { main } from '../../src/main.ts';
 import { openStore } from '../../src/store/open.ts';
 import { collector } from '../cli/collector.ts';
 import { ask, bearer, codeOf, field, listModels } from '../e2e/holder.ts';
@@ -198,6 +197,6 @@ async function tollgate(shop: Shop, group: 'keys' | 'orders', ...words: string[]
   const [stdout, stderr] = [collector(), collector()];
   const io = { stdout: stdout.stream, stderr: stderr.stream, env: { TEST_DIR: shop.gateway.directory.path } };
   const argv = [...words, '--config', shop.gateway.configFile];
-  const code = await (group === 'keys' ? runKeys(argv, io) : runOrders(argv, io));
+  const code = await main([group, ...argv], io);
   return { code, stdout: stdout.text(), stderr: stderr.text() };
 }

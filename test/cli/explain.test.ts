@@ -5,11 +5,11 @@ import http from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runExplain } from '../../src/cli/explain-command.ts';
 import { describeConfig } from '../../src/config/check/summary.ts';
 import { loadConfig } from '../../src/config/load-config.ts';
 import { AdminServer } from '../../src/http/admin/admin-listener.ts';
 import { Health } from '../../src/http/admin/health.ts';
+import { main } from '../../src/main.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import type { UpstreamState } from '../../src/upstream/state/upstream-state.ts';
 import { closedPort } from '../helpers/closed-port.ts';
@@ -95,8 +95,14 @@ function configure(adminPort: string, host = '127.0.0.1') {
 /** What one run said, after a look for what it must never say. */
 async function explain(argv: readonly string[], patienceMs = PATIENCE, stdin: readonly string[] = []) {
   const [out, err] = [collector(), collector()];
-  const io = { stdout: out.stream, stderr: err.stream, env: SECRETS, stdin: Readable.from(stdin) };
-  const code = await runExplain([...argv, '--config', configFile], io, patienceMs);
+  const io = {
+    stdout: out.stream,
+    stderr: err.stream,
+    env: SECRETS,
+    stdin: Readable.from(stdin),
+    gatewayTimeoutMs: patienceMs,
+  };
+  const code = await main(['explain', ...argv, '--config', configFile], io);
   const [stdout, stderr] = [out.text(), err.text()];
   for (const secret of [...Object.values(SECRETS), '2024-10-21', 'Bearer']) {
     expect(stdout + stderr).not.toContain(secret);
@@ -328,7 +334,7 @@ describe('from the configuration alone', () => {
       [['--body', '/nowhere/body.json'], 'the file cannot be read'],
       [['--body', '-', '--model', 'gpt-4o'], 'names another model than --model'],
       [['--body', '-', '--endpoint', 'chart'], 'unknown endpoint'],
-      [['changed', '--model', 'changed'], '--model is given twice'],
+      [['changed', '--model', 'changed'], 'give either MODEL or --model'],
     ])('%j is wrong usage', async (argv, message) => {
       const { code, err } = await explain(argv, PATIENCE, [BODY]);
       expect([code, err]).toEqual([2, expect.stringContaining(message)]);

@@ -14,7 +14,7 @@ const COMMANDS = [...PAGE.matchAll(/```sh\n(.*?)```/gs)].flatMap(([, block = '']
 
 /** What is said of the output of a command, by its number. */
 const SAYS: readonly RegExp[] = [
-  /^TEAM +REQUESTS .* COST EUR .*\n- +1 .*\nads +2 .* 3\.000000000 .*\nsearch +5 .* 7\.500000001 .*\nTOTAL +8 .* 10\.500000001 /,
+  /^TEAM +REQUESTS .* COST_EUR .*\n- +1 .*\nads +2 .* 3\.000000000 .*\nsearch +5 .* 7\.500000001 .*\nTOTAL +8 .* 10\.500000001 /,
   /^team,team_id,requests,.*,currency\r\n,,1,.*\r\nads,t2,2,.*,3\.000000000,.*,EUR\r\nsearch,t1,5,.*,7\.500000001,/,
   /^MODEL +TARGET +UPSTREAM .*\ngpt +gpt-1 +openai +4 .*\ngpt +gpt-2 +azure +1 /,
   /^HOLDER +KEY .*\nholder-1 +0123abcd +4 .*\nholder-1 +ffff0000 +1 /,

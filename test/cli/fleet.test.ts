@@ -1,7 +1,7 @@
 // `tollgate keys revoke` with replicas on a real Redis: its output and its exit codes.
 import { writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/owners/keys-commands.ts';
+import { main } from '../../src/main.ts';
 import { RedisClient } from '../../src/redis/redis-client.ts';
 import { Replicas } from '../../src/redis/replicas.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
@@ -70,7 +70,7 @@ async function join(): Promise<{ readonly replicas: Replicas; readonly heard: st
 async function keys(...argv: string[]) {
   const [out, err] = [collector(), collector()];
   const io = { stdout: out.stream, stderr: err.stream, env: {} };
-  const code = await runKeys([...argv, '--config', configFile], io);
+  const code = await main(['keys', ...argv, '--config', configFile], io);
   const result = { code, out: out.text(), err: err.text() };
   expect(result.out + result.err).not.toContain(PASSWORD);
   return result;

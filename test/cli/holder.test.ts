@@ -2,7 +2,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/owners/keys-commands.ts';
+import { main } from '../../src/main.ts';
 import { RedisClient } from '../../src/redis/redis-client.ts';
 import { Replicas } from '../../src/redis/replicas.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
@@ -36,7 +36,7 @@ models: { echo: { targets: [{ upstream: demo, model: echo }] } }
 async function keys(...argv: string[]) {
   const [out, err] = [collector(), collector()];
   const io = { stdout: out.stream, stderr: err.stream, env: {} };
-  const code = await runKeys([...argv, '--config', configFile], io);
+  const code = await main(['keys', ...argv, '--config', configFile], io);
   return { code, out: out.text(), err: err.text() };
 }
 
@@ -116,8 +116,8 @@ describe('without replicas that share a Redis', () => {
   test.each([
     [2, ['tier', '01234567'], /--tier is missing/],
     [2, ['tier', '01234567', '--tier', 'Gold'], /unknown tier: it is one of Free, Lite, Pro/],
-    [2, ['tier', '--tier', 'Pro'], /HOLDER is missing/],
-    [2, ['suspend'], /HOLDER is missing/],
+    [2, ['tier', '--tier', 'Pro'], /PREFIX is missing/],
+    [2, ['suspend'], /PREFIX is missing/],
     [2, ['suspend', '01234567', '--tier', 'Pro'], /unknown option --tier/],
     [2, ['suspned', '01234567'], /unknown command \(did you mean suspend\?\)/],
     [1, ['suspend', '00000000'], /no key with this prefix/],

@@ -3,7 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/owners/keys-commands.ts';
+import { main } from '../../src/main.ts';
 import { isPrefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
@@ -31,7 +31,7 @@ async function keys(...argv: string[]) {
   const [out, err] = [collector(), collector()];
   const io = { stdout: out.stream, stderr: err.stream, env: {} };
   const named = argv.includes('--config') ? argv : [...argv, '--config', configFile];
-  const code = await runKeys(named, io);
+  const code = await main(['keys', ...named], io);
   return { code, out: out.text(), err: err.text() };
 }
 
@@ -74,7 +74,7 @@ describe('tollgate keys issue', () => {
   ])('%j is wrong usage and touches no store', async (argv) => {
     const { code, out, err } = await keys(...argv);
     expect([code, out]).toEqual([2, '']);
-    expect(err).toMatch(/^tollgate keys: .+; see tollgate keys --help\n$/);
+    expect(err).toMatch(/^tollgate keys issue: .+; see tollgate keys issue --help\n$/);
     expect(existsSync(dir.file('keys.db'))).toBe(false);
   });
 
@@ -94,7 +94,7 @@ describe('tollgate keys issue', () => {
       },
     });
     const io = { stdout: broken, stderr: err.stream, env: {} };
-    expect(await runKeys(['issue', '--tier', 'Lite', '--config', configFile], io)).toBe(1);
+    expect(await main(['keys', 'issue', '--tier', 'Lite', '--config', configFile], io)).toBe(1);
     expect(err.text()).toMatch(/could not be written out, and [0-9a-f]{8} was revoked \(no space left\)/);
     expect(JSON.parse((await keys('list', '--json')).out)).toMatchObject([{ state: 'revoked' }]);
   });
@@ -107,10 +107,12 @@ describe('tollgate keys list', () => {
     const { code, out } = await keys('list');
     expect(code).toBe(0);
     const [head, ...lines] = out.trimEnd().split('\n');
-    expect(head).toMatch(/^PREFIX +STATE +TIER +CREATED +ENDS +LAST USED +HOLDER +NAME$/);
+    expect(head).toMatch(
+      /^PREFIX +STATE +TIER +CREATED_AT +ENDS_AT +LAST_USED +HOLDER +HOLDER_NAME +NAME +LIMITS$/,
+    );
     expect(lines).toEqual([
       expect.stringMatching(new RegExp(`^${lite.slice(0, 8)}  active +Lite .+ - `)),
-      expect.stringMatching(new RegExp(`^${pro.slice(0, 8)}  revoked +Pro .+Z .+ops$`)),
+      expect.stringMatching(new RegExp(`^${pro.slice(0, 8)}  revoked +Pro .+Z .+ops +- +-$`)),
     ]);
     const prefixes = async (...argv: string[]) => {
       const listed: { prefix: string }[] = JSON.parse((await keys('list', '--json', ...argv)).out);
@@ -281,7 +283,7 @@ describe('tollgate keys', () => {
   ])('%j is wrong usage', async (argv, message) => {
     const err = collector();
     const io = { stdout: collector().stream, stderr: err.stream, env: {} };
-    expect(await runKeys(argv, io)).toBe(2);
+    expect(await main(['keys', ...argv], io)).toBe(2);
     expect(err.text()).toMatch(message);
   });
 

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { runUsage } from '../../src/cli/usage/usage-command.ts';
+import { main } from '../../src/main.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
@@ -35,8 +35,8 @@ afterEach(async () => {
 
 async function usage(...argv: string[]) {
   const [out, err] = [collector(), collector()];
-  const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice' } };
-  const code = await runUsage([...argv, '--config', dir.file('config.yaml')], io, () => now);
+  const io = { stdout: out.stream, stderr: err.stream, env: { USER: 'alice' }, now: () => now };
+  const code = await main(['usage', ...argv, '--config', dir.file('config.yaml')], io);
   return { code, out: out.text(), err: err.text() };
 }
 
@@ -105,9 +105,9 @@ test('late usage is in the present month, and the list says how much', async () 
     { month: '2030-02', closed_at: null, digest: null },
   ]);
   expect((await usage('months')).out.split('\n')).toEqual([
-    `MONTH    STATE    CLOSED AT                 DIGEST${' '.repeat(60)}LATE REQUESTS`,
+    `MONTH    STATE    CLOSED_AT                 DIGEST${' '.repeat(60)}LATE_REQUESTS`,
     `2030-01  closed   2030-02-03T04:05:06.000Z  ${closed.digest}              3`,
-    `2030-02  running  -                         -${' '.repeat(77)}-`,
+    `2030-02  running  -                         -${' '.repeat(77)}0`,
     '',
   ]);
 });

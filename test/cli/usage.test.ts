@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runUsage } from '../../src/cli/usage/usage-command.ts';
+import { main } from '../../src/main.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
@@ -36,9 +36,9 @@ afterEach(async () => {
 
 async function usage(...argv: string[]) {
   const [out, err] = [collector(), collector()];
-  const io = { stdout: out.stream, stderr: err.stream, env: {} };
+  const io = { stdout: out.stream, stderr: err.stream, env: {}, now: () => NOW };
   const named = argv.includes('--config') ? argv : [...argv, '--config', configFile];
-  const code = await runUsage(named, io, () => NOW);
+  const code = await main(['usage', ...named], io);
   return { code, out: out.text(), err: err.text() };
 }
 
@@ -67,10 +67,10 @@ describe('tollgate usage', () => {
       code: 0,
       err: '',
       out: [
-        'MODEL        REQUESTS  FAILED  ESTIMATED  PROMPT  CACHED  COMPLETION  REASONING  AVG MS  TTFT MS',
-        'gpt-4o-mini         1       0          0    1200     200         300        100    1000      200',
-        'llama               1       1          1       7       0           0          0    2000        -',
-        'TOTAL               2       1          1    1207     200         300        100    1500      200',
+        'MODEL        REQUESTS  FAILED  ESTIMATED  PROMPT_TOKENS  CACHED_TOKENS  COMPLETION_TOKENS  REASONING_TOKENS  AVERAGE_DURATION_MS  AVERAGE_TTFT_MS',
+        'gpt-4o-mini         1       0          0           1200            200                300               100                 1000              200',
+        'llama               1       1          1              7              0                  0                 0                 2000                -',
+        'TOTAL               2       1          1           1207            200                300               100                 1500              200',
         '',
       ].join('\n'),
     });
@@ -175,12 +175,12 @@ describe('tollgate usage', () => {
     test('has one line for each team, exact, also for removed ones', async () => {
       withCurrency();
       expect(await lines('--month', '2030-01', '--by', 'team')).toEqual([
-        'TEAM        REQUESTS  FAILED  ESTIMATED  PROMPT  CACHED  COMPLETION  REASONING            COST EUR  AVG MS  TTFT MS',
-        '-                  1       0          0       0       0           0          0                   -       0        -',
-        'Ads, "new"         1       0          0       0       0           0          0         0.002500000       0        -',
-        'gone               1       0          0       0       0           0          0                   -       0        -',
-        'search             2       0          0       0       0           0          0  18014398.509481982       0        -',
-        'TOTAL              5       0          0       0       0           0          0  18014398.511981982       0        -',
+        'TEAM        REQUESTS  FAILED  ESTIMATED  PROMPT_TOKENS  CACHED_TOKENS  COMPLETION_TOKENS  REASONING_TOKENS            COST_EUR  AVERAGE_DURATION_MS  AVERAGE_TTFT_MS',
+        '-                  1       0          0              0              0                  0                 0                   -                    0  -',
+        'Ads, "new"         1       0          0              0              0                  0                 0         0.002500000                    0  -',
+        'gone               1       0          0              0              0                  0                 0                   -                    0  -',
+        'search             2       0          0              0              0                  0                 0  18014398.509481982                    0  -',
+        'TOTAL              5       0          0              0              0                  0                 0  18014398.511981982                    0  -',
       ]);
       const json = JSON.parse((await usage('--month', '2030-01', '--by', 'team,month', '--json')).out);
       expect(json).toMatchObject({
@@ -345,7 +345,7 @@ describe('tollgate usage', () => {
   ])('%j is wrong usage', async (argv) => {
     const { code, out, err } = await usage(...argv);
     expect([code, out]).toEqual([2, '']);
-    expect(err).toMatch(/^tollgate usage: .+; see tollgate usage --help\n$/);
+    expect(err).toMatch(/^(tollgate usage(?: close)?): .+; see \1 --help\n$/);
   });
 
   test('without a store or a configuration reports what is missing and creates nothing', async () => {
@@ -368,7 +368,7 @@ describe('tollgate usage', () => {
   test('--help prints the usage on stdout', async () => {
     expect(await usage('--help')).toMatchObject({
       code: 0,
-      out: expect.stringContaining('--since TIME'),
+      out: expect.stringContaining('--since <TIME>'),
       err: '',
     });
   });

@@ -274,7 +274,7 @@ describe('on one gateway', () => {
       expect(code).toBe(2);
       expect(stdout).toBe('');
       expect(stderr).toMatch(says);
-      expect(stderr).toMatch(/^tollgate keys: .+; see tollgate keys --help\n$/m);
+      expect(stderr).toMatch(/^(tollgate keys(?: \w+)?): .+; see \1 --help\n$/m);
     });
 
     test('a prefix that no key has: exit code 1', async () => {

@@ -146,7 +146,7 @@ describe('a drained upstream', () => {
     await until(async () => (await ask(gateway, 'alone'))[0] === 200, 'the end of the drain', 5000);
     expect(await tollgate('upstreams', 'resume', 'a')).toMatchObject({
       code: 1,
-      stderr: 'tollgate upstreams: a is not drained\n',
+      stderr: 'tollgate upstreams resume: a is not drained\n',
     });
   });
 

@@ -55,7 +55,7 @@ export const LAYERS: Order = [
 export const ROOMS: Readonly<Record<string, Order>> = {
   auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
   billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
-  cli: [['cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli']],
+  cli: [['cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli'], ['cli/program']],
   console: [
     ['console/admin-console.ts'],
     ['console/console-pages.ts'],

@@ -11,16 +11,22 @@ import {
   type OwnLimits,
   type Terms,
 } from '../../config/terms.ts';
-import { type Arguments, didYouMean, oneOf, UsageError } from '../arguments.ts';
+import { didYouMean, oneOf, UsageError } from '../program/arguments.ts';
+import { type Given, list, text } from '../program/command.ts';
 
 /** Options of every owner. */
-export const LIMIT_OPTIONS = { limit: 'list', budget: 'list', soft: 'text' } as const;
+export const LIMIT_OPTIONS = {
+  limit: list('LIMIT', 'a limit of its own, such as requests_per_minute=500'),
+  budget: list('BUDGET', 'a budget of its own, such as 500/month or 20/day'),
+  soft: text('SHARES', 'where in the budget there are warnings, such as 80%, 50%,80% or none'),
+} as const;
 /** And of a holder, for one of the models. */
-export const MODEL_LIMIT_OPTIONS = { 'model-limit': 'list', 'model-budget': 'list' } as const;
+export const MODEL_LIMIT_OPTIONS = {
+  modelLimit: list('MODEL:LIMIT', 'a limit with this model'),
+  modelBudget: list('MODEL:BUDGET', 'a budget with this model'),
+} as const;
 
-export const LIMITS_HELP = `LIMIT is NAME=NUMBER or NAME=none; NAME is ${PLAIN_LIMITS.map(({ name }) => name).join(', ')}.
-BUDGET is such as 500/month, 20/day or none/month; SHARES, from which on there are warnings, such as 80%, 50%,80% or none.
-`;
+export const LIMITS_HELP = `LIMIT is NAME=NUMBER or NAME=none; NAME is ${PLAIN_LIMITS.map(({ name }) => name).join(', ')}. BUDGET is an amount in a day or month, or none, as in none/month.`;
 
 /** Of whom, and what it is compared with. */
 export interface LimitOwner {
@@ -43,18 +49,17 @@ const BUDGET_FORM = 'such as 500/month or 20/day';
  * @returns the terms with these changes; undefined without such options
  * @throws UsageError that names what is wrong, and the nearest right name
  */
-export function limitOptions<Name extends string>(
-  given: Arguments<Name | keyof typeof LIMIT_OPTIONS>,
+export function limitOptions(
+  { limit: limits, budget: budgets, soft }: Given<typeof LIMIT_OPTIONS>,
   before: Terms,
   owner: LimitOwner,
   isForced: boolean,
 ): Terms | undefined {
-  const [limits, budgets, soft] = [given.list('limit'), given.list('budget'), given.text('soft')];
   if (limits.length + budgets.length === 0 && soft === undefined) return undefined;
   const { config, tier, holderTerms } = owner;
   const changes = new OwnChanges(owner);
-  for (const text of limits) changes.limit('--limit', text);
-  for (const text of budgets) changes.budget('--budget', text);
+  for (const each of limits) changes.limit('--limit', each);
+  for (const each of budgets) changes.budget('--budget', each);
   if (soft !== undefined) changes.soft(soft);
   const { limits: _limits, budget: _budget, ...others } = before;
   const base = limitsWith(tier && config.tiers[tier], holderTerms);
@@ -62,8 +67,8 @@ export function limitOptions<Name extends string>(
 }
 
 /** `--model-limit` and `--model-budget`, as `limitOptions`. */
-export function modelLimitOptions<Name extends string>(
-  given: Arguments<Name | keyof typeof MODEL_LIMIT_OPTIONS>,
+export function modelLimitOptions(
+  given: Given<typeof MODEL_LIMIT_OPTIONS>,
   before: Terms,
   owner: LimitOwner,
   isForced: boolean,
@@ -82,16 +87,17 @@ export function modelLimitOptions<Name extends string>(
   return { ...others, ...(models.size > 0 && { model_limits: Object.fromEntries(models) }) };
 }
 
-function modelChanges<Name extends string>(
-  given: Arguments<Name | keyof typeof MODEL_LIMIT_OPTIONS>,
+function modelChanges(
+  { modelLimit, modelBudget }: Given<typeof MODEL_LIMIT_OPTIONS>,
   owner: LimitOwner,
 ): ReadonlyMap<string, OwnChanges> {
   const changes = new Map<string, OwnChanges>();
+  const given = { 'model-limit': modelLimit, 'model-budget': modelBudget } as const;
   for (const option of ['model-limit', 'model-budget'] as const)
-    for (const text of given.list(option)) {
+    for (const each of given[option]) {
       // Names of models may have colons.
-      const at = text.lastIndexOf(':');
-      const [model, rest] = [text.slice(0, at).trim(), text.slice(at + 1)];
+      const at = each.lastIndexOf(':');
+      const [model, rest] = [each.slice(0, at).trim(), each.slice(at + 1)];
       if (at === -1)
         throw new UsageError(
           option === 'model-limit'

@@ -13,15 +13,23 @@ import type { Authorship } from '../../store/key-record.ts';
 import { type OperatorRecord, ROLES } from '../../store/operator-record.ts';
 import type { Store } from '../../store/store.ts';
 import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
-import { Arguments, didYouMean, UsageError } from '../arguments.ts';
-import { CONFIG, choice, command, flag, group, JSON_OUTPUT, required, text } from '../command.ts';
-import { columns } from '../support-command.ts';
+import { didYouMean, UsageError } from '../program/arguments.ts';
+import {
+  CONFIG,
+  choice,
+  command,
+  flag,
+  type Given,
+  group,
+  JSON_OUTPUT,
+  required,
+} from '../program/command.ts';
+import { type TableColumns, writeList } from '../program/table.ts';
+import { type CommandIo, write } from '../program/terminal.ts';
 import { withStore } from '../support-desk.ts';
-import { type CommandIo, write } from '../terminal.ts';
-import { authorOf, readExpiry } from './owner-options.ts';
+import { AUTHOR_OPTIONS, authorOf, readExpiry } from './owner-options.ts';
 
 const MAX_LISTED = 1000;
-const WIDTHS = [24, 8, 9, 25, 25];
 const EXPIRY = {
   expires: {
     about: 'when the token expires, such as 30d or 2030-01-31; the default is 90d',
@@ -32,11 +40,7 @@ const EXPIRY = {
   },
   noExpiry: flag('the token does not expire', ['expires']),
 };
-const AUTHOR = {
-  reason: text('TEXT', 'why, for the history'),
-  actor: text('NAME', 'who, for the history; the default is the user of the operating system'),
-  config: CONFIG,
-};
+const AUTHOR = { ...AUTHOR_OPTIONS, config: CONFIG } as const;
 
 const ADD = command({
   name: 'add',
@@ -102,17 +106,22 @@ const LIST = command({
   about: 'list the operators',
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: ['operators list'],
-  run: ({ json, config }, io) =>
-    withOperators({ config }, io, 'must exist', async (store) => {
-      const operators = (await store.operators.listOperators(MAX_LISTED)).map(operatorFields);
-      const lines = operators.map(({ name, role, prefix, expires_at, last_used }) =>
-        columns(WIDTHS, [name, role, prefix, expires_at ?? 'never', last_used ?? '-']),
-      );
-      const head = columns(WIDTHS, ['NAME', 'ROLE', 'PREFIX', 'EXPIRES', 'LAST USED']);
-      await write(io.stdout, `${json ? JSON.stringify(operators, null, 2) : [head, ...lines].join('\n')}\n`);
+  run: (given, io) =>
+    withStore(given, io, 'must exist', async (store) => {
+      const page = async (_limit: number, last?: OperatorRecord) =>
+        last === undefined ? store.operators.listOperators(MAX_LISTED) : [];
+      await writeList(io, given.json, page, operatorFields, COLUMNS);
       return 0;
     }),
 });
+
+const COLUMNS: TableColumns<OperatorRecord> = {
+  name: (each) => each.name,
+  role: (each) => each.role,
+  prefix: (each) => each.prefix,
+  expires_at: (each) => each.expiresAt ?? 'never',
+  last_used: (each) => each.usedAt,
+};
 
 export const OPERATORS = group('operators', 'who may use the console of the admin listener', [
   ADD,
@@ -122,19 +131,11 @@ export const OPERATORS = group('operators', 'who may use the console of the admi
 ]);
 
 function withOperators(
-  {
-    config: file,
-    actor,
-    reason,
-  }: { readonly config: string; readonly actor?: string | undefined; readonly reason?: string | undefined },
+  given: Given<typeof AUTHOR>,
   io: CommandIo,
   missing: 'create' | 'must exist',
   work: (store: Store, by: Authorship, config: Config) => Promise<number>,
 ): Promise<number> {
-  const words = Object.entries({ config: file, actor, reason }).flatMap(
-    ([name, value]): [string, string][] => (value === undefined ? [] : [[name, value]]),
-  );
-  const given = new Arguments<'config' | 'actor' | 'reason'>(new Map(words), []);
   const by = authorOf(given, io);
   return withStore(given, io, missing, (store, config) => work(store, by, config));
 }

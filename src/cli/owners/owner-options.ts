@@ -8,21 +8,31 @@ import type { Terms } from '../../config/terms.ts';
 import { matchesModel } from '../../proxy/routes/access.ts';
 import { isPrefix, type LabelChange, type OwnerLabels } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
-import { type Arguments, didYouMean, oneOf, readTime, UsageError } from '../arguments.ts';
-import type { CommandIo } from '../terminal.ts';
+import { didYouMean, oneOf, readTime, UsageError } from '../program/arguments.ts';
+import { flag, type Given, list, text } from '../program/command.ts';
+import type { CommandIo } from '../program/terminal.ts';
 import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts';
 
 /** As in Kubernetes, without the slash. */
 const LABEL_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/i;
 const TEAMS_READ = 1000;
 
+/** Who gives a command that changes something, and why. */
+export const AUTHOR_OPTIONS = {
+  actor: text('NAME', 'for the history; the default is the user of the operating system'),
+  reason: text('TEXT', 'for the history'),
+} as const;
+export const LABEL = list('NAME=VALUE', 'a label');
+export const LABEL_FILTER = list('NAME=VALUE', 'only with this label; VALUE may end with *');
+export const REMOVED_LABEL = list('NAME', 'a label to remove');
+
 /** `--label NAME=VALUE`, any number of times. @throws UsageError */
-export function labelOptions<Name extends string>(given: Arguments<Name | 'label'>): OwnerLabels {
+export function labelOptions({ label }: { readonly label: readonly string[] }): OwnerLabels {
   const labels: Record<string, string> = {};
-  for (const text of given.list('label')) {
-    const at = text.indexOf('=');
-    const name = at === -1 ? text : text.slice(0, at);
-    const value = text.slice(at + 1).trim();
+  for (const given of label) {
+    const at = given.indexOf('=');
+    const name = at === -1 ? given : given.slice(0, at);
+    const value = given.slice(at + 1).trim();
     if (at === -1 || value === '') throw new UsageError('--label is NAME=VALUE, such as team=search');
     requireLabelName(name);
     if (Object.hasOwn(labels, name)) throw new UsageError(`the label ${name} is given twice`);
@@ -32,12 +42,12 @@ export function labelOptions<Name extends string>(given: Arguments<Name | 'label
 }
 
 /** `--label` and `--remove-label NAME`. @throws UsageError */
-export function labelChangeOptions<Name extends string>(
-  given: Arguments<Name | 'label' | 'remove-label'>,
-): LabelChange {
-  const removed = given.list('remove-label');
-  for (const name of removed) requireLabelName(name);
-  return { ...Object.fromEntries(removed.map((name) => [name, null])), ...labelOptions(given) };
+export function labelChangeOptions(given: {
+  readonly label: readonly string[];
+  readonly removeLabel: readonly string[];
+}): LabelChange {
+  for (const name of given.removeLabel) requireLabelName(name);
+  return { ...Object.fromEntries(given.removeLabel.map((name) => [name, null])), ...labelOptions(given) };
 }
 
 function requireLabelName(name: string): void {
@@ -64,15 +74,14 @@ export function readName(text: string | undefined): string | undefined {
 }
 
 /** Who gives the command, for the events: `--actor`, or the user of the operating system. */
-export function actorOf<Name extends string>(given: Arguments<Name | 'actor'>, { env }: CommandIo): string {
-  const named = given.text('actor');
-  if (named !== undefined) return storableText(named, 'actor');
+export function actorOf({ actor }: { readonly actor: string | undefined }, { env }: CommandIo): string {
+  if (actor !== undefined) return storableText(actor, 'actor');
   return `cli:${env['SUDO_USER'] ?? env['USER'] ?? userName()}`;
 }
 
 /** Who gives the command, when and why: `--actor` and `--reason`. */
-export function authorOf<Name extends string>(given: Arguments<Name | 'actor' | 'reason'>, io: CommandIo) {
-  const reason = given.text('reason');
+export function authorOf(given: Given<typeof AUTHOR_OPTIONS>, io: CommandIo) {
+  const { reason } = given;
   return {
     actor: actorOf(given, io),
     reason: reason === undefined ? null : storableText(reason, 'reason'),
@@ -109,8 +118,15 @@ export function labelText(labels: OwnerLabels): string {
     .join(', ');
 }
 
-/** Options for what a holder or a key may use. */
-export const TERMS_OPTIONS = { models: 'text', endpoints: 'text', ...LIMIT_OPTIONS, force: 'flag' } as const;
+/** Options for what a holder or a key may use. @param whose what it is compared with */
+export function termsOptionsOf(whose: string) {
+  return {
+    models: text('LIST', `models of those that ${whose} may use, with commas, or all`),
+    endpoints: text('LIST', `endpoints of those that ${whose} may use, with commas, or all`),
+    ...LIMIT_OPTIONS,
+    force: flag(`allow more than ${whose} has`),
+  } as const;
+}
 
 /**
  * `--models` and `--endpoints`: names separated by commas, or `all` for no restriction; and the options for limits.
@@ -119,13 +135,13 @@ export const TERMS_OPTIONS = { models: 'text', endpoints: 'text', ...LIMIT_OPTIO
  * @returns undefined without these options
  * @throws UsageError that names what is wrong, and the nearest right name
  */
-export function termsOptions<Name extends string>(
-  given: Arguments<Name | keyof typeof TERMS_OPTIONS>,
+export function termsOptions(
+  given: Given<ReturnType<typeof termsOptionsOf>>,
   before: Terms,
   owner: LimitOwner & { readonly tier: Tier },
 ): Terms | undefined {
-  const limited = limitOptions(given, before, owner, given.flag('force'));
-  const [ofModels, ofEndpoints] = [given.text('models'), given.text('endpoints')];
+  const limited = limitOptions(given, before, owner, given.force);
+  const { models: ofModels, endpoints: ofEndpoints } = given;
   if (ofModels === undefined && ofEndpoints === undefined) return limited;
   const { tier, config } = owner;
   const { models: oldModels, endpoints: oldEndpoints, ...others } = limited ?? before;
@@ -137,9 +153,9 @@ export function termsOptions<Name extends string>(
   return { ...others, ...(names && { models: names }), ...(endpoints && { endpoints }) };
 }
 
-function namesIn(text: string, option: string): readonly string[] | undefined {
-  if (text === 'all') return undefined;
-  const names = text.split(',').map((name) => name.trim());
+function namesIn(given: string, option: string): readonly string[] | undefined {
+  if (given === 'all') return undefined;
+  const names = given.split(',').map((name) => name.trim());
   if (names.includes('')) throw new UsageError(`--${option} is a list of names with commas, or all`);
   return [...new Set(names)];
 }

@@ -6,31 +6,17 @@ import type { Store } from '../../store/store.ts';
 import type { UpstreamEvent } from '../../store/upstream-record.ts';
 import { DRAINS_CHANGED, isOver, shownDrain } from '../../upstream/state/drains.ts';
 import type { UpstreamState } from '../../upstream/state/upstream-state.ts';
-import { type Arguments, didYouMean, readArguments, readTime, UsageError } from '../arguments.ts';
 import { broadcastText, type FleetAction } from '../fleet-action.ts';
 import { ageText, drainText, fetchLiveState, gatewayText, mergedStates } from '../live-state.ts';
-import { authorOf } from '../owners/owner-options.ts';
-import { aligned, runSubcommand } from '../support-command.ts';
+import { AUTHOR_OPTIONS, authorOf } from '../owners/owner-options.ts';
+import { didYouMean, readTime, UsageError } from '../program/arguments.ts';
+import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
+import { tableOf } from '../program/table.ts';
+import { type CommandIo, write } from '../program/terminal.ts';
 import { openFleet, withStore, writeChange } from '../support-desk.ts';
-import { type CommandIo, write } from '../terminal.ts';
 
-const UPSTREAMS_USAGE = `Usage: tollgate upstreams COMMAND [--config FILE]
-
-  list [--json]                       the state of each upstream, over all processes of the fleet
-  show NAME [--json]                  one upstream with its models, and what each process reports
-  events [--upstream NAME] [--limit N] [--json]
-                                      the last changes of states, oldest first; 50 by default, at most 1000
-  drain NAME [--for TIME] [--reason TEXT] [--json]
-                                      it gets no new requests; running ones finish
-  resume NAME [--reason TEXT] [--json]
-
-TIME is a duration, such as 30m, or a day, such as 2030-01-31; without it, a drain lasts until resume.
-drain and resume take --actor NAME for the history; the default is the user of the operating system.
---config names the configuration file; the default is ./config.yaml.
-`;
-
-const TEXT = { name: 'upstreams', usage: UPSTREAMS_USAGE };
-const CHANGE = { config: 'text', actor: 'text', reason: 'text', json: 'flag' } as const;
+const CHANGE = { ...AUTHOR_OPTIONS, json: JSON_OUTPUT, config: CONFIG } as const;
+const UPSTREAM: Operand = { name: 'NAME', about: 'an upstream of the configuration' };
 const DRAINING = { what: 'draining', cutOff: 'as soon as it reaches one of them' };
 const DRAIN: FleetAction = { many: 'send it no new requests', one: 'stops', ...DRAINING };
 const RESUME: FleetAction = { many: 'send it requests again', one: 'resumes', ...DRAINING };
@@ -38,11 +24,6 @@ const RESUME: FleetAction = { many: 'send it requests again', one: 'resumes', ..
 const TIMEOUT_MS = 2000;
 const EVENTS = 50;
 const MAX_EVENTS = 1000;
-
-/** @returns the exit code: 0 done, 1 not found or not possible, 2 wrong usage, 3 done but not confirmed by all replicas */
-export function runUpstreams(argv: readonly string[], io: CommandIo): Promise<number> {
-  return runSubcommand(TEXT, { list, show, events, drain, resume }, argv, io);
-}
 
 /** The state of one upstream, or why none is known. */
 type Shown =
@@ -73,22 +54,22 @@ async function statesOf(config: Config, { upstreams }: Store, { desk }: CommandI
   return { live, shown };
 }
 
-async function list(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', json: 'flag' });
-  return withStore(given, io, 'must exist', async (store, config) => {
-    const { live, shown } = await statesOf(config, store, io);
-    if (given.flag('json')) {
-      await write(io.stdout, `${JSON.stringify(shown, null, 2)}\n`);
+const list = command({
+  name: 'list',
+  about: 'show the state of each upstream, over all processes of the fleet',
+  options: { json: JSON_OUTPUT, config: CONFIG },
+  examples: ['upstreams list', 'upstreams list --json'],
+  run: (given, io) =>
+    withStore(given, io, 'must exist', async (store, config) => {
+      const { live, shown } = await statesOf(config, store, io);
+      if (!given.json) await write(io.stderr, `${gatewayText(live, config.hash)}\n`);
+      const text = given.json ? `${JSON.stringify(shown, null, 2)}\n` : tableOf(HEADS, shown.map(rowOf), io);
+      await write(io.stdout, text);
       return 0;
-    }
-    await write(io.stderr, `${gatewayText(live, config.hash)}\n`);
-    const rows = [HEADS.map((head) => head.toUpperCase()), ...shown.map(rowOf)];
-    await write(io.stdout, aligned(rows, HEADS.length));
-    return 0;
-  });
-}
+    }),
+});
 
-const HEADS = ['upstream', 'state', 'in flight', 'latency', 'last failure', 'credential', 'note'];
+const HEADS = ['upstream', 'state', 'in_flight', 'latency', 'last_failure', 'credential', 'note'];
 
 function rowOf(shown: Shown): string[] {
   const { upstream, state, drained } = shown;
@@ -117,54 +98,71 @@ function credentialText({ kind, since, expires_at }: UpstreamState['credential']
   return `${kind} ${ageText(since)} ago${expires_at === null ? '' : `, expires ${expires_at}`}`;
 }
 
-async function show(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', json: 'flag' }, ['NAME']);
-  return withStore(given, io, 'must exist', async (store, config) => {
-    const name = requireUpstream(given, config.dynamic);
-    const { live, shown } = await statesOf(config, store, io);
-    const found = shown.find((each) => each.upstream === name);
-    const processes = (live.replicas ?? []).map(({ id, configHash: config_hash, upstreams }) => ({
-      id,
-      config_hash,
-      state: upstreams.find((each) => each.upstream === name) ?? null,
-    }));
-    if (given.flag('json')) {
-      await write(io.stdout, `${JSON.stringify({ ...found, processes, silent: live.silent }, null, 2)}\n`);
+const show = command({
+  name: 'show',
+  about: 'show an upstream with its models, and what each process reports',
+  operand: UPSTREAM,
+  options: { json: JSON_OUTPUT, config: CONFIG },
+  examples: ['upstreams show openai', 'upstreams show openai --json'],
+  run: (given, io, operand) =>
+    withStore(given, io, 'must exist', async (store, config) => {
+      const name = requireUpstream(operand, config.dynamic);
+      const { live, shown } = await statesOf(config, store, io);
+      const found = shown.find((each) => each.upstream === name);
+      const processes = (live.replicas ?? []).map(({ id, configHash: config_hash, upstreams }) => ({
+        id,
+        config_hash,
+        state: upstreams.find((each) => each.upstream === name) ?? null,
+      }));
+      if (given.json) {
+        await write(io.stdout, `${JSON.stringify({ ...found, processes, silent: live.silent }, null, 2)}\n`);
+        return 0;
+      }
+      const row = found === undefined ? [] : rowOf(found);
+      const lines = row.map(
+        (cell, at) => `${(HEADS[at] ?? '').replace('_', ' ').padEnd(14)}${cell === '' ? '-' : cell}`,
+      );
+      const models = found !== undefined && 'targets' in found ? found.targets : [];
+      for (const { model, state, in_flight, cool_down } of models) {
+        const wait =
+          cool_down === null ? '' : `, for another ${Math.ceil(cool_down.ms / 1000)}s (${cool_down.cause})`;
+        lines.push(`${'model'.padEnd(14)}${model}: ${state}${wait}, ${in_flight} in flight`);
+      }
+      for (const { id, state } of processes)
+        lines.push(`${'process'.padEnd(14)}${id}: ${state === null ? 'does not have it' : state.state}`);
+      for (const id of live.silent) lines.push(`${'process'.padEnd(14)}${id}: no answer`);
+      await write(io.stdout, `${lines.join('\n')}\n`);
       return 0;
-    }
-    const row = found === undefined ? [] : rowOf(found);
-    const lines = row.map((cell, at) => `${(HEADS[at] ?? '').padEnd(14)}${cell === '' ? '-' : cell}`);
-    const models = found !== undefined && 'targets' in found ? found.targets : [];
-    for (const { model, state, in_flight, cool_down } of models) {
-      const wait =
-        cool_down === null ? '' : `, for another ${Math.ceil(cool_down.ms / 1000)}s (${cool_down.cause})`;
-      lines.push(`${'model'.padEnd(14)}${model}: ${state}${wait}, ${in_flight} in flight`);
-    }
-    for (const { id, state } of processes)
-      lines.push(`${'process'.padEnd(14)}${id}: ${state === null ? 'does not have it' : state.state}`);
-    for (const id of live.silent) lines.push(`${'process'.padEnd(14)}${id}: no answer`);
-    await write(io.stdout, `${lines.join('\n')}\n`);
-    return 0;
-  });
-}
+    }),
+});
 
-async function events(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', json: 'flag', upstream: 'text', limit: 'text' });
-  const limit = Number(given.text('limit') ?? EVENTS);
-  if (!Number.isInteger(limit) || limit < 1 || limit > MAX_EVENTS)
-    throw new UsageError(`--limit is a whole number from 1 to ${MAX_EVENTS}`);
-  const upstream = given.text('upstream');
-  return withStore(given, io, 'must exist', async (store) => {
-    const found = await store.upstreams.events({ limit, ...(upstream !== undefined && { upstream }) });
-    // Processes write their events with a delay.
-    const shown = found.toReversed().sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
-    const text = given.flag('json')
-      ? `${JSON.stringify(shown, null, 2)}\n`
-      : shown.map((event) => `${eventLine(event)}\n`).join('');
-    await write(io.stdout, text);
-    return 0;
-  });
-}
+const events = command({
+  name: 'events',
+  about: 'list the last changes of states, oldest first',
+  options: {
+    upstream: text('NAME', 'only of this upstream'),
+    limit: text('N', `how many; ${EVENTS} by default, at most ${MAX_EVENTS}`),
+    json: JSON_OUTPUT,
+    config: CONFIG,
+  },
+  examples: ['upstreams events', 'upstreams events --upstream openai --limit 200 --json'],
+  run: (given, io) => {
+    const limit = Number(given.limit ?? EVENTS);
+    if (!Number.isInteger(limit) || limit < 1 || limit > MAX_EVENTS)
+      throw new UsageError(`--limit is a whole number from 1 to ${MAX_EVENTS}`);
+    const { upstream } = given;
+    return withStore(given, io, 'must exist', async (store) => {
+      const found = await store.upstreams.events({ limit, ...(upstream !== undefined && { upstream }) });
+      // Processes write their events with a delay.
+      const shown = found.toReversed().sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
+      const text = given.json
+        ? `${JSON.stringify(shown, null, 2)}\n`
+        : shown.map((event) => `${eventLine(event)}\n`).join('');
+      await write(io.stdout, text);
+      return 0;
+    });
+  },
+});
 
 function eventLine({ at, upstream, model, what, reason, actor, replica }: UpstreamEvent): string {
   const where = model === null ? upstream : `${upstream} ${model}`;
@@ -172,51 +170,68 @@ function eventLine({ at, upstream, model, what, reason, actor, replica }: Upstre
   return `${at}  ${where}: ${what}${reason === null ? '' : `: ${reason}`}${by === null ? '' : `  (${by})`}`;
 }
 
-async function drain(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { ...CHANGE, for: 'text' }, ['NAME']);
-  const now = Date.now();
-  const end = given.text('for');
-  const until = end === undefined ? null : readTime(end, '--for', now, 1);
-  if (until !== null && Date.parse(until) <= now) throw new UsageError('--for is in the past');
-  const about = { until, ...authorOf(given, io) };
-  return withStore(given, io, 'must exist', async (store, config) => {
-    const upstream = requireUpstream(given, config.dynamic);
-    const row = { upstream, ...about };
-    await store.upstreams.drain(row);
-    const drains = await store.upstreams.drains();
-    const alone = modelsWithoutTarget(config.dynamic, new Set(drains.map((each) => each.upstream)));
-    if (alone.length > 0)
-      await write(
-        io.stderr,
-        `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`,
-      );
-    const what = `${upstream} is drained ${until === null ? 'until it is resumed' : `until ${until}`}.`;
-    return announce(given, io, config, DRAIN, { upstream, drained: shownDrain(row) }, what);
-  });
-}
+const drain = command({
+  name: 'drain',
+  about: 'take an upstream out of service: it gets no new requests, running ones finish',
+  operand: UPSTREAM,
+  options: { for: text('TIME', 'such as 30m, or until a day; the default is until resume'), ...CHANGE },
+  examples: ['upstreams drain openai --for 1h --reason maintenance'],
+  run: (given, io, operand) => {
+    const now = Date.now();
+    const until = given.for === undefined ? null : readTime(given.for, '--for', now, 1);
+    if (until !== null && Date.parse(until) <= now) throw new UsageError('--for is in the past');
+    const about = { until, ...authorOf(given, io) };
+    return withStore(given, io, 'must exist', async (store, config) => {
+      const upstream = requireUpstream(operand, config.dynamic);
+      const row = { upstream, ...about };
+      await store.upstreams.drain(row);
+      const drains = await store.upstreams.drains();
+      const alone = modelsWithoutTarget(config.dynamic, new Set(drains.map((each) => each.upstream)));
+      if (alone.length > 0)
+        await write(
+          io.stderr,
+          `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`,
+        );
+      const what = `${upstream} is drained ${until === null ? 'until it is resumed' : `until ${until}`}.`;
+      return announce(given.json, io, config, DRAIN, { upstream, drained: shownDrain(row) }, what);
+    });
+  },
+});
 
-async function resume(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, CHANGE, ['NAME']);
-  const by = authorOf(given, io);
-  return withStore(given, io, 'must exist', async (store, config) => {
-    const name = given.operands[0] ?? '';
-    // Also one that has left the configuration meanwhile.
-    const ended = await store.upstreams.resume(name, by);
-    if (ended === undefined) {
-      const upstream = requireUpstream(given, config.dynamic);
-      throw new Error(`${upstream} is not drained`);
-    }
-    if (config.dynamic.upstreams[name]?.enabled === false)
-      await write(
-        io.stderr,
-        `Warning: ${name} has \`enabled: false\` in the configuration and gets no requests.\n`,
+const resume = command({
+  name: 'resume',
+  about: 'put an upstream back into service',
+  operand: UPSTREAM,
+  options: CHANGE,
+  examples: ['upstreams resume openai'],
+  run: (given, io, operand) => {
+    const by = authorOf(given, io);
+    return withStore(given, io, 'must exist', async (store, config) => {
+      // Also one that has left the configuration meanwhile.
+      const ended = await store.upstreams.resume(operand, by);
+      if (ended === undefined) {
+        const upstream = requireUpstream(operand, config.dynamic);
+        throw new Error(`${upstream} is not drained`);
+      }
+      if (config.dynamic.upstreams[operand]?.enabled === false)
+        await write(
+          io.stderr,
+          `Warning: ${operand} has \`enabled: false\` in the configuration and gets no requests.\n`,
+        );
+      return announce(
+        given.json,
+        io,
+        config,
+        RESUME,
+        { upstream: operand, drained: null },
+        `${operand} is resumed.`,
       );
-    return announce(given, io, config, RESUME, { upstream: name, drained: null }, `${name} is resumed.`);
-  });
-}
+    });
+  },
+});
 
 async function announce(
-  given: Arguments<'json'>,
+  json: boolean,
   io: CommandIo,
   config: Config,
   action: FleetAction,
@@ -225,15 +240,14 @@ async function announce(
 ): Promise<number> {
   await using fleet = await openFleet(config);
   const result = await fleet?.send(DRAINS_CHANGED, 'upstreams');
-  return writeChange(given, io, result, action, {
+  return writeChange({ json }, io, result, action, {
     fields,
     text: `${what} ${broadcastText(result, action.many)}`,
   });
 }
 
 /** @throws Error that names the nearest upstream */
-function requireUpstream(given: Arguments<never>, { upstreams }: DynamicConfig): string {
-  const name = given.operands[0] ?? '';
+function requireUpstream(name: string, { upstreams }: DynamicConfig): string {
   if (Object.hasOwn(upstreams, name)) return name;
   throw new Error(`there is no upstream of this name${didYouMean(name, Object.keys(upstreams))}`);
 }
@@ -244,3 +258,11 @@ function modelsWithoutTarget({ models, upstreams }: DynamicConfig, drained: Read
     weightInUse(target) > 0 && upstreams[target.upstream]?.enabled !== false && !drained.has(target.upstream);
   return Object.entries(models).flatMap(([name, { targets }]) => (targets.some(isUsed) ? [] : [name]));
 }
+
+export const UPSTREAMS = group('upstreams', 'states of upstreams, and taking one out of service', [
+  list,
+  show,
+  events,
+  drain,
+  resume,
+]);

@@ -3,9 +3,14 @@ import { readDuration } from '../../config/schema/units.ts';
 import { daysOf } from '../../store/usage-period.ts';
 import type { UsageKept } from '../../store/usage-record.ts';
 import { dayOf, hourOf } from '../../usage/records/utc-hours.ts';
-import { type Arguments, UsageError } from '../arguments.ts';
+import { UsageError } from '../program/arguments.ts';
+import { type Given, text } from '../program/command.ts';
 
-export const PERIOD_OPTIONS = { since: 'text', until: 'text', month: 'text' } as const;
+export const PERIOD_OPTIONS = {
+  since: text('TIME', 'the beginning, such as 36h, 7d or 2030-01-31; the default is 7d', ['month']),
+  until: text('DAY', 'the last day, which is included', ['month']),
+  month: text('MONTH', 'a calendar month, such as 2030-01'),
+} as const;
 
 /** The first hour, `YYYY-MM-DDTHH`, and the last day, `YYYY-MM-DD`; without one all that follows. */
 export interface ReportPeriod {
@@ -16,14 +21,11 @@ export interface ReportPeriod {
 const DEFAULT_SINCE = '7d';
 
 /** @param now milliseconds since 1970 @throws UsageError */
-export function readPeriod<Name extends string>(
-  given: Arguments<Name | keyof typeof PERIOD_OPTIONS>,
+export function readPeriod(
+  { since, until, month: named }: Given<typeof PERIOD_OPTIONS>,
   now: number,
 ): ReportPeriod {
-  const [since, until, named] = [given.text('since'), given.text('until'), given.text('month')];
   if (named !== undefined) {
-    if (since !== undefined || until !== undefined)
-      throw new UsageError('give either --month, or --since and --until');
     const month = readMonth(named);
     if (month > dayOf(now).slice(0, 7)) throw new UsageError(`--month ${month} is in the future`);
     return { from: `${month}-01T00`, to: daysOf(month).at(-1) };
@@ -39,8 +41,8 @@ export function readPeriod<Name extends string>(
 }
 
 /** @returns `YYYY-MM` @throws UsageError */
-export function readMonth(text: string): string {
-  if (/^\d{4}-(0[1-9]|1[0-2])$/.test(text) && text >= '1970') return text;
+export function readMonth(given: string): string {
+  if (/^\d{4}-(0[1-9]|1[0-2])$/.test(given) && given >= '1970') return given;
   throw new UsageError('a month is a year and a number, such as 2030-01');
 }
 
@@ -73,18 +75,18 @@ export function keptPeriod(
 }
 
 /** @throws UsageError */
-function sinceOf(text: string, now: number): string {
-  if (isDay(text)) return `${text}T00`;
-  const duration = readDuration(text);
+function sinceOf(given: string, now: number): string {
+  if (isDay(given)) return `${given}T00`;
+  const duration = readDuration(given);
   if (!duration.ok || duration.value <= 0) {
     throw new UsageError('--since is a duration, such as 36h or 7d, or a day, such as 2030-01-31');
   }
   return hourOf(now - duration.value);
 }
 
-function isDay(text: string): boolean {
-  if (!/^\d{4}-\d\d-\d\d$/.test(text)) return false;
-  const at = Date.parse(`${text}T00:00:00Z`);
+function isDay(day: string): boolean {
+  if (!/^\d{4}-\d\d-\d\d$/.test(day)) return false;
+  const at = Date.parse(`${day}T00:00:00Z`);
   // `Date.parse` moves a day beyond the month's end into the next month.
-  return at >= 0 && dayOf(at) === text;
+  return at >= 0 && dayOf(at) === day;
 }

@@ -12,150 +12,108 @@ import {
   type UsageQuery,
 } from '../../store/usage-record.ts';
 import { hourOf } from '../../usage/records/utc-hours.ts';
-import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from '../arguments.ts';
-import { holderId, labelOptions, teamId } from '../owners/owner-options.ts';
-import { noSuchKey, readPrefix, runCommand } from '../support-command.ts';
+import { holderId, LABEL_FILTER, labelOptions, teamId } from '../owners/owner-options.ts';
+import { didYouMean, oneOf, UsageError } from '../program/arguments.ts';
+import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
+import { write } from '../program/terminal.ts';
+import { noSuchKey, readPrefix } from '../support-command.ts';
 import { withStore } from '../support-desk.ts';
-import { type CommandIo, write } from '../terminal.ts';
 import { closeMonth, exportMonth, listMonths } from './month-commands.ts';
 import { keptPeriod, PERIOD_OPTIONS, readPeriod } from './report-period.ts';
-import { csvOf, jsonOf, tableOf } from './usage-table.ts';
-
-const USAGE_USAGE = `Usage: tollgate usage [--since TIME [--until DAY] | --month MONTH] [--by GROUPS] [filters] [--json | --csv]
-       tollgate usage months [--json]
-       tollgate usage close MONTH [--reopen --reason TEXT] [--json]
-       tollgate usage export MONTH
-
-  --since TIME    a duration before now, such as 36h or 7d, or a day, such as 2030-01-31; the default is 7d
-  --until DAY     the last day, which is included
-  --month MONTH   a calendar month, such as 2030-01
-  --by GROUPS     one to three of ${USAGE_DIMENSIONS.join(', ')}, label:NAME,
-                  separated by commas; the default is model
-  --team NAME, --holder HOLDER, --tier TIER, --model NAME, --label NAME=VALUE
-                  only usage of these; the value of a label may end with *
-  --key PREFIX    only the holder of this key, with all its keys
-  --json, --csv   machine-readable output, with exact costs
-
-  months          which months are closed and which are open
-  close           closes a past month: its usage does not change any more; prints its totals and a digest
-  export          the rows of a month as CSV, whose SHA-256 is the digest
-
-HOLDER is the prefix of one of its keys, or its id. TIER is ${TIERS.join(', ')}.
-Team and tier are those that the holder had at that time. Hours, days and months are in UTC.
-close takes --actor NAME for the history; the default is the user of the operating system.
---config names the configuration file; the default is ./config.yaml.
-`;
-
-const TEXT = { name: 'usage', usage: USAGE_USAGE };
-
-const OPTIONS = {
-  ...PERIOD_OPTIONS,
-  config: 'text',
-  team: 'text',
-  holder: 'text',
-  key: 'text',
-  tier: 'text',
-  model: 'text',
-  label: 'list',
-  by: 'text',
-  json: 'flag',
-  csv: 'flag',
-} as const;
-type Given = Arguments<keyof typeof OPTIONS>;
+import { csvOf, jsonOf, textOf } from './usage-table.ts';
 
 /** Maximum lines of a report. */
 const MAX_LINES = 100_000;
 const MAX_GROUPS = 3;
 const NAMES_AT_ONCE = 5000;
 
-/**
- * @param argv arguments after `tollgate usage`
- * @param now milliseconds since 1970
- * @returns the exit code: 0 also for an empty report; 1 failed or no such key; 2 wrong usage
- */
-export function runUsage(
-  argv: readonly string[],
-  io: CommandIo,
-  now: () => number = Date.now,
-): Promise<number> {
-  return runCommand(TEXT, argv, io, () => {
-    const [name, ...rest] = argv;
-    if (name === 'close') return closeMonth(rest, io, now());
-    if (name === 'months') return listMonths(rest, io, now());
-    if (name === 'export') return exportMonth(rest, io, now());
-    if (name !== undefined && !name.startsWith('-'))
-      throw new UsageError(`unknown command${didYouMean(name, ['close', 'months', 'export'])}`);
-    return report(argv, io, now());
-  });
-}
-
-async function report(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
-  const given = readArguments(argv, OPTIONS);
-  if (given.flag('json') && given.flag('csv')) throw new UsageError('give either --json or --csv');
-  const by = groupsOf(given.text('by') ?? 'model');
-  const [tier, model] = [given.text('tier'), given.text('model')];
-  const labels = labelOptions(given);
-  const filter = {
-    ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
-    ...(model !== undefined && { model }),
-    labels,
-  };
-  const hourless = [
-    ...by,
-    ...(tier === undefined ? [] : ['tier']),
-    ...(given.text('team') === undefined ? [] : ['team']),
-  ];
-  const hasHours = !hourless.some((group) => HOURLESS_DIMENSIONS.has(group as UsageGroup));
-  if (by.includes('hour') && !hasHours)
-    throw new UsageError(
-      `hours are kept without ${[...HOURLESS_DIMENSIONS].join(', ')}: use day instead of hour`,
-    );
-  const asked = readPeriod(given, now);
-  const key = given.text('key');
-  const prefix = key === undefined ? undefined : await readPrefix(key, io);
-  return withStore(given, io, 'must exist', async (store, config) => {
-    await requireLabels(store, [...Object.keys(labels), ...labelsIn(by)]);
-    const owner = await ownerOf(store, given, prefix);
-    const period = keptPeriod(asked, by, hasHours, await store.usage.usageKept());
-    const query = {
-      ...filter,
-      ...owner,
-      from: period.from,
-      ...(period.to !== undefined && { to: period.to }),
-      by,
-      limit: MAX_LINES + 1,
-    };
-    const found = await store.usage.exactReport(query);
-    if (model !== undefined && found.length === 0)
-      await requireModel(store, model, Object.keys(config.dynamic.models));
-    const lines = found.slice(0, MAX_LINES);
-    const isCut = found.length > lines.length;
-    const names = await namesIn(store, by, lines);
-    const nameOf = ({ group }: ExactLine) => group.map((id) => names.get(id) ?? id).join('\n');
-    const table = {
-      by,
-      from: period.from,
-      to: period.to === undefined ? hourOf(now) : `${period.to}T23`,
-      currency: config.dynamic.currency,
-      lines: names.size === 0 ? lines : sortedBy(nameOf, lines),
-      totals: isCut ? await totalsOf(store, query) : sumOf(lines),
-      names,
-    };
-    const format = given.flag('json') ? jsonOf : given.flag('csv') ? csvOf : tableOf;
-    await write(io.stdout, format(table));
-    if (isCut) {
-      await write(
-        io.stderr,
-        `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals include all\n`,
+const report = command({
+  name: 'usage',
+  about: 'report usage, and close months',
+  detail:
+    'Without a command, it reports usage. Team and tier are those that the holder had at that time. Hours, days and months are in UTC. JSON and CSV have exact costs.',
+  options: {
+    ...PERIOD_OPTIONS,
+    by: text(
+      'GROUPS',
+      `one to three of ${USAGE_DIMENSIONS.join(', ')}, label:NAME, with commas; the default is model`,
+    ),
+    team: text('NAME', 'only of this team'),
+    holder: text('HOLDER', 'only of this holder, by its id or the prefix of one of its keys'),
+    key: text('PREFIX', 'only of the holder of this key, with all its keys'),
+    tier: choice(TIERS, 'TIER', 'only in this tier'),
+    model: text('NAME', 'only of this model'),
+    label: LABEL_FILTER,
+    json: JSON_OUTPUT,
+    csv: flag('print CSV', ['json']),
+    config: CONFIG,
+  },
+  examples: [
+    'usage --since 30d --by team,model',
+    'usage --month 2030-01 --by holder --csv',
+    'usage --key 0123abcd --by day --json',
+  ],
+  run: async (given, io) => {
+    const now = io.now?.() ?? Date.now();
+    const by = groupsOf(given.by ?? 'model');
+    const { tier, model, key } = given;
+    const labels = labelOptions(given);
+    const filter = { ...(tier && { tier }), ...(model && { model }), labels };
+    const hourless = [
+      ...by,
+      ...(tier === undefined ? [] : ['tier']),
+      ...(given.team === undefined ? [] : ['team']),
+    ];
+    const hasHours = !hourless.some((group) => HOURLESS_DIMENSIONS.has(group as UsageGroup));
+    if (by.includes('hour') && !hasHours)
+      throw new UsageError(
+        `hours are kept without ${[...HOURLESS_DIMENSIONS].join(', ')}: use day instead of hour`,
       );
-    }
-    return 0;
-  });
-}
+    const asked = readPeriod(given, now);
+    const prefix = key === undefined ? undefined : await readPrefix(key, io);
+    return withStore(given, io, 'must exist', async (store, config) => {
+      await requireLabels(store, [...Object.keys(labels), ...labelsIn(by)]);
+      const owner = await ownerOf(store, given, prefix);
+      const period = keptPeriod(asked, by, hasHours, await store.usage.usageKept());
+      const query = {
+        ...filter,
+        ...owner,
+        from: period.from,
+        ...(period.to !== undefined && { to: period.to }),
+        by,
+        limit: MAX_LINES + 1,
+      };
+      const found = await store.usage.exactReport(query);
+      if (model !== undefined && found.length === 0)
+        await requireModel(store, model, Object.keys(config.dynamic.models));
+      const lines = found.slice(0, MAX_LINES);
+      const isCut = found.length > lines.length;
+      const names = await namesIn(store, by, lines);
+      const nameOf = ({ group }: ExactLine) => group.map((id) => names.get(id) ?? id).join('\n');
+      const table = {
+        by,
+        from: period.from,
+        to: period.to === undefined ? hourOf(now) : `${period.to}T23`,
+        currency: config.dynamic.currency,
+        lines: names.size === 0 ? lines : sortedBy(nameOf, lines),
+        totals: isCut ? await totalsOf(store, query) : sumOf(lines),
+        names,
+      };
+      await write(io.stdout, given.json ? jsonOf(table) : given.csv ? csvOf(table) : textOf(table, io));
+      if (isCut) {
+        await write(
+          io.stderr,
+          `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals include all\n`,
+        );
+      }
+      return 0;
+    });
+  },
+});
 
 /** @throws UsageError */
-function groupsOf(text: string): readonly UsageGroup[] {
-  const names = text.split(',').map((name) => name.trim());
+function groupsOf(given: string): readonly UsageGroup[] {
+  const names = given.split(',').map((name) => name.trim());
   if (names.length > MAX_GROUPS) throw new UsageError(`--by takes at most ${MAX_GROUPS} groups`);
   const groups = names.map((name): UsageGroup => {
     if (name.startsWith(LABEL_DIMENSION) && name.length > LABEL_DIMENSION.length)
@@ -195,10 +153,9 @@ async function requireModel(store: Store, name: string, configured: readonly str
 
 async function ownerOf(
   store: Store,
-  given: Given,
+  { team, holder }: { readonly team: string | undefined; readonly holder: string | undefined },
   prefix: Awaited<ReturnType<typeof readPrefix>> | undefined,
 ): Promise<Pick<UsageQuery, 'holderId' | 'teamId'>> {
-  const [team, holder] = [given.text('team'), given.text('holder')];
   const teamOnly = team === undefined ? {} : { teamId: await teamId(store, team) };
   if (prefix !== undefined && holder !== undefined) throw new UsageError('give either --holder or --key');
   if (prefix === undefined && holder === undefined) return teamOnly;
@@ -235,3 +192,10 @@ async function namesIn(
       names.set(id, name);
   return names;
 }
+
+export const USAGE = group(
+  'usage',
+  'report usage, and close months',
+  [listMonths, closeMonth, exportMonth],
+  report,
+);

@@ -1,7 +1,8 @@
 // A usage report as a table, as JSON and as CSV. All numbers are exact.
 import type { ExactLine, ExactSums } from '../../store/usage-record.ts';
 import { exactPublicSums } from '../../usage/records/public-sums.ts';
-import { aligned } from '../support-command.ts';
+import { type TableCell, tableOf } from '../program/table.ts';
+import type { CommandIo } from '../program/terminal.ts';
 
 export interface UsageTable {
   /** The groups of the lines. */
@@ -19,32 +20,23 @@ export interface UsageTable {
 
 type Shown = ReadonlyMap<string, bigint | string | null>;
 
-/** Heads that do not follow from the name. */
-const HEADS: ReadonlyMap<string, string> = new Map([
-  ['average_duration_ms', 'AVG MS'],
-  ['average_ttft_ms', 'TTFT MS'],
-]);
 /** Decimal places of a cost at least, where no more differ from 0. */
 const COST_DIGITS = 6;
 
-export function tableOf(table: UsageTable): string {
+/** For people, with the totals in the last line. */
+export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>): string {
   const { by, from, lines, totals, currency } = table;
   if (lines.length === 0) return `No usage since ${from}:00Z.\n`;
   const columns = columnsOf(table);
   const digits = Math.max(COST_DIGITS, ...[...lines, { sums: totals }].map(({ sums }) => costDigits(sums)));
-  const cells = (groups: readonly string[], sums: ExactSums) => {
+  const cells = (groups: readonly TableCell[], sums: ExactSums): TableCell[] => {
     const shown = shownOf(sums);
     return [...groups, ...columns.map((name) => cellOf(name, shown.get(name), digits))];
   };
-  const head = (name: string) => HEADS.get(name) ?? name.replace(/_tokens$/, '').toUpperCase();
   const rows = [
-    [
-      ...by.map((group) => group.toUpperCase()),
-      ...columns.map((name) => (name === 'cost' && currency !== undefined ? `COST ${currency}` : head(name))),
-    ],
     ...lines.map(({ group, sums }) =>
       cells(
-        group.map((id) => visible(table.names.get(id) ?? id) || '-'),
+        group.map((id) => (table.names.get(id) ?? id) || null),
         sums,
       ),
     ),
@@ -53,7 +45,10 @@ export function tableOf(table: UsageTable): string {
       totals,
     ),
   ];
-  return aligned(rows, by.length);
+  const named = columns.map((name) =>
+    name === 'cost' && currency !== undefined ? `cost_${currency}` : name,
+  );
+  return tableOf([...by, ...named], rows, io);
 }
 
 /** Counts are numbers of any size, costs are texts. */
@@ -137,17 +132,7 @@ function costDigits(sums: ExactSums): number {
   return cost === null ? 0 : (cost.replace(/0+$/, '').split('.')[1]?.length ?? 0);
 }
 
-function cellOf(name: string, value: bigint | string | null | undefined, digits: number): string {
-  if (value === null || value === undefined) return '-';
-  if (name !== 'cost') return String(value);
-  const text = String(value);
-  return text.slice(0, text.indexOf('.') + 1 + digits);
-}
-
-/** Escapes control and direction characters for the terminal: model names may come from clients. */
-function visible(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
-    const code = character.codePointAt(0)?.toString(16) ?? '';
-    return `\\u{${code}}`;
-  });
+function cellOf(name: string, value: bigint | string | null | undefined, digits: number): TableCell {
+  if (name !== 'cost' || typeof value !== 'string') return value ?? null;
+  return { decimal: value.slice(0, value.indexOf('.') + 1 + digits) };
 }

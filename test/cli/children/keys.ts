@@ -1,4 +1,4 @@
 // `tollgate keys` as a process of its own.
-import { runKeys } from '../../../src/cli/owners/keys-commands.ts';
+import { main } from '../../../src/main.ts';
 
-process.exitCode = await runKeys(process.argv.slice(2), process);
+process.exitCode = await main(['keys', ...process.argv.slice(2)]);

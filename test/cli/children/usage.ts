@@ -1,4 +1,4 @@
 // `tollgate usage` as a process of its own.
-import { runUsage } from '../../../src/cli/usage/usage-command.ts';
+import { main } from '../../../src/main.ts';
 
-process.exitCode = await runUsage(process.argv.slice(2), process);
+process.exitCode = await main(['usage', ...process.argv.slice(2)]);

@@ -90,8 +90,9 @@ export function choice<Word extends string>(
   choices: readonly Word[],
   value: string,
   about: string,
+  excludes: readonly string[] = [],
 ): OptionSpec<Word | undefined> {
-  return { about, value, choices, read: (given) => oneOf(given, choices, value.toLowerCase()) };
+  return { about, value, choices, excludes, read: (given) => oneOf(given, choices, value.toLowerCase()) };
 }
 
 export function required<Value extends NonNullable<unknown>>(

@@ -1,6 +1,6 @@
 // The streams and the environment of a command, and what its output may look like there.
 import type { Writable } from 'node:stream';
-import type { CommandDesk } from '../console/console-desk.ts';
+import type { CommandDesk } from '../../console/console-desk.ts';
 
 export interface CommandIo {
   readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number };

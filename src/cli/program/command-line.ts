@@ -1,9 +1,9 @@
 // Runs the command that the arguments name: loads its module, parses, prints errors, and gives the exit code.
 import type { Command } from 'commander';
-import { ConfigError, faultReport } from '../config/config-fault.ts';
-import { GatewayError } from '../errors.ts';
-import { StoreOpenError } from '../store/store-errors.ts';
-import { maskKeys } from '../telemetry/log/key-mask.ts';
+import { ConfigError, faultReport } from '../../config/config-fault.ts';
+import { GatewayError } from '../../errors.ts';
+import { StoreOpenError } from '../../store/store-errors.ts';
+import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { UsageError } from './arguments.ts';
 import { type Definition, StrictCommand, type Work } from './command.ts';
 import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
@@ -12,15 +12,15 @@ import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
 export interface CommandEntry {
   readonly name: string;
   readonly about: string;
-  load?(): Promise<Definition>;
-  /** In place of a definition: parses by itself. */
-  run?(argv: readonly string[], io: CommandIo): Promise<number>;
+  load(): Promise<Definition>;
 }
 
 export interface Program {
   readonly version: string;
   readonly about: string;
   readonly entries: readonly CommandEntry[];
+  /** What runs the command at a gateway; undefined where it runs here. @throws UsageError */
+  remote?(words: readonly string[], io: CommandIo): Promise<(() => Promise<number>) | undefined>;
 }
 
 /** The status that a shell shows for a program that ends at a closed pipe: 128 and the number of SIGPIPE. */
@@ -48,8 +48,7 @@ export async function commandTree(
   );
   for (const entry of entries) {
     const isNeeded = only === undefined || entry.name === only;
-    const definition = isNeeded ? await entry.load?.() : undefined;
-    root.addCommand(definition?.build(start) ?? new StrictCommand(entry));
+    root.addCommand(isNeeded ? (await entry.load()).build(start) : new StrictCommand(entry));
   }
   return root;
 }
@@ -82,21 +81,21 @@ export async function runCommandLine(
   const end = words.indexOf('--');
   const wantsHelp = isHelp || (end === -1 ? words : words.slice(0, end)).some((word) => HELP.has(word));
   let path = 'tollgate';
-  const entry = program.entries.find((each) => each.name === words[0]);
   try {
-    const remote = wantsHelp ? undefined : await remoteWork(words, io);
+    const remote = wantsHelp ? undefined : await program.remote?.(words, io);
     if (remote !== undefined) {
       path = `tollgate ${words[0]}`;
       return await remote();
     }
-    if (entry?.run !== undefined) return await entry.run(isHelp ? ['--help'] : words.slice(1), io);
     let work: Work | undefined;
     const root = await commandTree(program, words[0] ?? '', (found) => {
       work = found;
     });
     const target = commandAt(root, words);
     path = pathOf(target);
-    if (wantsHelp) await write(io.stdout, helpOf(target, io));
+    const next = words[path.split(' ').length - 1];
+    if (wantsHelp || (next === 'help' && target.commands.length > 0))
+      await write(io.stdout, helpOf(target, io));
     else if (words[0] === '--version' || words[0] === '-v') await write(io.stdout, `${program.version}\n`);
     else if (words.length === 0) {
       await write(io.stderr, helpOf(root, io));
@@ -116,18 +115,6 @@ export async function runCommandLine(
     await write(io.stderr, `${maskKeys(text)}\n`);
     return 1;
   }
-}
-
-/** What runs the command at a gateway; undefined where it runs here. Most starts need no client. @throws UsageError */
-async function remoteWork(
-  words: readonly string[],
-  io: CommandIo,
-): Promise<(() => Promise<number>) | undefined> {
-  const isNamed = words.some((word) => word === '--url' || word.startsWith('--url='));
-  if (io.desk !== undefined || (!isNamed && !io.env['TOLLGATE_URL'])) return undefined;
-  const { remoteCall, runRemotely } = await import('./remote-command.ts');
-  const call = remoteCall(words, io);
-  return call && (() => runRemotely(call, io));
 }
 
 /** The command that the first words name. */

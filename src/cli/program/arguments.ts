@@ -1,0 +1,46 @@
+// Values of options, with precise usage errors.
+import { readDuration } from '../../config/schema/units.ts';
+import { nearest } from '../../config/source/nearest.ts';
+
+/** A usage error: the command exits with 2. Messages quote no values, which may be keys. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/**
+ * @param what name of the value, for the message: `tier`
+ * @returns `given` as one of `choices`
+ * @throws UsageError
+ */
+export function oneOf<Choice extends string>(
+  given: string,
+  choices: readonly Choice[],
+  what: string,
+): Choice {
+  const found = choices.find((choice) => choice === given);
+  if (found !== undefined) return found;
+  throw new UsageError(`unknown ${what}: it is one of ${choices.join(', ')}${didYouMean(given, choices)}`);
+}
+
+/**
+ * A time after or before now: a duration, such as `90d`, or a day, such as `2030-01-31`, which begins at midnight UTC.
+ * @param direction 1 for a duration after now, -1 before
+ * @returns RFC 3339, UTC
+ * @throws UsageError
+ */
+export function readTime(text: string, option: string, now: number, direction: 1 | -1): string {
+  if (/^\d{4}-\d\d-\d\d$/.test(text)) {
+    const at = new Date(`${text}T00:00:00Z`);
+    // `Date` moves a day beyond the month's end into the next month.
+    if (!Number.isNaN(at.getTime()) && at.toISOString().startsWith(text)) return at.toISOString();
+  }
+  const duration = readDuration(text);
+  if (duration.ok && duration.value > 0) return new Date(now + direction * duration.value).toISOString();
+  throw new UsageError(`${option} is a duration, such as 36h or 90d, or a day, such as 2030-01-31`);
+}
+
+/** ` (did you mean X?)`, or empty when no candidate is near. */
+export function didYouMean(given: string, candidates: Iterable<string>): string {
+  const near = nearest(given, candidates);
+  return near === undefined ? '' : ` (did you mean ${near}?)`;
+}

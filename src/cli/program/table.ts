@@ -1,0 +1,200 @@
+// Lists of commands: as a table that fits the terminal, or as JSON. Piped tables are never cut.
+import { styleText } from 'node:util';
+import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
+
+/** Null is shown as a dash; all but texts is aligned to the right and never cut. */
+export type TableCell = string | number | bigint | { readonly decimal: string } | null;
+/** By the names of the columns, which are those of the JSON fields where there is one. */
+export type TableColumns<Item> = Readonly<Record<string, (item: Item) => TableCell>>;
+
+const PAGE = 500;
+const GAP = '  ';
+/** A column keeps this width while others are wider; where that is not enough, it goes on. */
+const NARROW = 8;
+/** Colours of states, in columns that are called so. */
+const STATE_COLORS: ReadonlyMap<string, 'green' | 'red' | 'yellow'> = new Map([
+  ...['active', 'good', 'ok', 'paid', 'claimed'].map((state) => [state, 'green'] as const),
+  ...['revoked', 'invalidated', 'expired', 'failed', 'unhealthy', 'open'].map(
+    (state) => [state, 'red'] as const,
+  ),
+  ...['suspended', 'drained', 'disabled', 'pending', 'cooling_down'].map(
+    (state) => [state, 'yellow'] as const,
+  ),
+]);
+
+/**
+ * Writes all items of a list, as a JSON array of `fields` or as a table.
+ * @param page reads the items after the last one of the previous page
+ */
+export async function writeList<Item>(
+  io: CommandIo,
+  isJson: boolean,
+  page: (limit: number, after: Item | undefined) => Promise<readonly Item[]>,
+  fields: (item: Item) => object,
+  columns: TableColumns<Item>,
+): Promise<void> {
+  let table: TableLines | undefined;
+  let separator = '[';
+  let last: Item | undefined;
+  for (;;) {
+    const items = await page(PAGE, last);
+    if (isJson) {
+      for (const item of items) {
+        await write(io.stdout, `${separator}\n${JSON.stringify(fields(item))}`);
+        separator = ',';
+      }
+    } else {
+      const rows = items.map((item) => Object.values(columns).map((cell) => cell(item)));
+      // The first page decides on the widths; a list can be too long to wait for its end.
+      table ??= new TableLines(Object.keys(columns), rows, io);
+      await write(io.stdout, table.text(rows));
+    }
+    last = items.at(-1);
+    if (items.length < PAGE) break;
+  }
+  if (isJson) await write(io.stdout, separator === '[' ? '[]\n' : '\n]\n');
+}
+
+/** A whole table. @param names of its columns */
+export function tableOf(
+  names: readonly string[],
+  rows: readonly (readonly TableCell[])[],
+  io: Pick<CommandIo, 'stdout' | 'env'>,
+): string {
+  const table = new TableLines(names, rows, io);
+  if (table.fits) return table.text(rows);
+  const used = names.flatMap((_, at) => (rows.every((row) => isNothing(row[at])) ? [] : [at]));
+  const kept = rows.map((row) => used.map((at) => row[at] ?? null));
+  return new TableLines(
+    used.map((at) => names[at] ?? ''),
+    kept,
+    io,
+  ).text(kept);
+}
+
+const isNothing = (cell: TableCell | undefined) => cell === null || cell === 0 || cell === 0n;
+
+/** The lines of one table, page by page. */
+class TableLines {
+  readonly #names: readonly string[];
+  readonly #isNumber: readonly boolean[];
+  readonly #widths: readonly number[];
+  readonly #hasColors: boolean;
+  /** Whether the lines are not longer than those of the terminal. */
+  readonly fits: boolean;
+  #head: string;
+
+  constructor(
+    names: readonly string[],
+    rows: readonly (readonly TableCell[])[],
+    io: Pick<CommandIo, 'stdout' | 'env'>,
+  ) {
+    this.#names = names;
+    this.#hasColors = hasColors(io);
+    this.#isNumber = names.map((_, at) => {
+      const cells = rows.flatMap((row) => row[at] ?? []);
+      return cells.length > 0 && cells.every((cell) => typeof cell !== 'string');
+    });
+    const needed = names.map((_, at) =>
+      rows.reduce((max, row) => Math.max(max, widthOf(textOf(row[at]))), 1),
+    );
+    const floors = [NARROW, 1].map((least) =>
+      needed.map((width, at) => (this.#isNumber[at] ? width : Math.min(width, least))),
+    );
+    const full = needed.map((width, at) => Math.max(width, names[at]?.length ?? 0));
+    const columns = columnsOf(io) ?? Number.POSITIVE_INFINITY;
+    this.#widths = fitting(full, floors, columns);
+    this.fits = lengthOf(this.#widths) <= columns;
+    this.#head = this.#colored('bold', `${this.#line(names.map((name) => name.toUpperCase()))}\n`);
+  }
+
+  /** The head comes before the first page. */
+  text(rows: readonly (readonly TableCell[])[]): string {
+    const head = this.#head;
+    this.#head = '';
+    return head + rows.map((row) => `${this.#line(row)}\n`).join('');
+  }
+
+  #line(row: readonly TableCell[]): string {
+    const cells = row.map((cell, at) => {
+      const width = this.#widths[at] ?? 0;
+      const text = cut(textOf(cell), width);
+      const padding = ' '.repeat(Math.max(0, width - widthOf(text)));
+      if (this.#isNumber[at]) return padding + text;
+      const isLast = at === row.length - 1;
+      const color = ['state', 'standing'].includes(this.#names[at] ?? '')
+        ? STATE_COLORS.get(text)
+        : undefined;
+      return (color === undefined ? text : this.#colored(color, text)) + (isLast ? '' : padding);
+    });
+    return cells.join(GAP).trimEnd();
+  }
+
+  #colored(color: 'bold' | 'green' | 'red' | 'yellow', text: string): string {
+    return this.#hasColors ? styleText(color, text, { validateStream: false }) : text;
+  }
+}
+
+/** Takes from the widest columns until the line fits, but below the first floors only where those do not suffice. */
+function fitting(
+  widths: readonly number[],
+  floors: readonly (readonly number[])[],
+  max: number,
+): readonly number[] {
+  const fitted = [...widths];
+  for (const floor of floors)
+    for (let excess = lengthOf(fitted) - max; excess > 0; excess -= 1) {
+      const spare = fitted.map((width, at) => (width > (floor[at] ?? 0) ? width : 0));
+      const widest = Math.max(...spare);
+      if (widest === 0) break;
+      fitted[spare.lastIndexOf(widest)] = widest - 1;
+    }
+  return fitted;
+}
+
+function lengthOf(widths: readonly number[]): number {
+  return widths.reduce((sum, width) => sum + width + GAP.length, -GAP.length);
+}
+
+function textOf(cell: TableCell | undefined): string {
+  if (cell === null || cell === undefined) return '-';
+  return visible(typeof cell === 'object' ? cell.decimal : String(cell));
+}
+
+/** Escapes control and direction characters, which could steer a terminal: model names may come from clients. */
+function visible(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    const code = character.codePointAt(0)?.toString(16) ?? '';
+    return `\\u{${code}}`;
+  });
+}
+
+const GRAPHEMES = new Intl.Segmenter('en', { granularity: 'grapheme' });
+/** East Asian wide characters (UAX #11) and emoji take two columns. */
+const WIDE =
+  /^[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}|\ufe0f/u;
+
+function cellsOf(text: string): readonly { readonly text: string; readonly width: number }[] {
+  return Array.from(GRAPHEMES.segment(text), ({ segment }) => ({
+    text: segment,
+    width: WIDE.test(segment) ? 2 : 1,
+  }));
+}
+
+/** Columns of a terminal that the text takes. */
+function widthOf(text: string): number {
+  // Most texts are ASCII.
+  if (/^[ -~]*$/.test(text)) return text.length;
+  return cellsOf(text).reduce((sum, { width }) => sum + width, 0);
+}
+
+function cut(text: string, max: number): string {
+  if (widthOf(text) <= max) return text;
+  let [kept, left] = ['', max - 1];
+  for (const { text: part, width } of cellsOf(text)) {
+    left -= width;
+    if (left < 0) break;
+    kept += part;
+  }
+  return `${kept}…`;
+}
