@@ -77,7 +77,7 @@ describe('config.schema.json', () => {
 });
 
 describe('a configuration that comes with the gateway', () => {
-  it('are six', () => expect(SHIPPED).toHaveLength(6));
+  it('are seven', () => expect(SHIPPED).toHaveLength(7));
 
   it.each(SHIPPED)('%s is valid for the gateway and for an editor, without warnings', (path) => {
     const text = read(path);

@@ -21,7 +21,7 @@ const VENDOR_PATHS: readonly (readonly [host: RegExp, paths: RegExp, shown: stri
   [/^openrouter\.ai$/, /^\/api\/v1$/, '/api/v1'],
   [/^api\.deepseek\.com$/, /^(\/v1|\/beta|\/anthropic\/v1)?$/, ''],
   [/\.openai\.azure\.com$/, /^\/openai\/(v1|deployments\/[^/]+)$/, '/openai/v1'],
-  [/^bedrock-runtime[.-].*\.amazonaws\.com$/, /^\/openai\/v1$/, '/openai/v1'],
+  [/^bedrock-runtime[.-].*\.amazonaws\.com$/, /^\/(openai|anthropic)\/v1$/, '/openai/v1'],
   [
     /(^|-)aiplatform\.googleapis\.com$/,
     /\/endpoints\/[^/]+$/,

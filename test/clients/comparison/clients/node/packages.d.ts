@@ -59,3 +59,46 @@ declare module '@openai/agents' {
   export function setOpenAIAPI(api: 'chat_completions' | 'responses'): void;
   export function setTracingDisabled(disabled: boolean): void;
 }
+
+declare module '@anthropic-ai/sdk' {
+  interface Message {
+    readonly content: readonly { readonly type: string; readonly id?: string }[];
+  }
+  interface Events extends AsyncIterable<{ readonly type: string }> {
+    readonly controller: AbortController;
+  }
+  interface HelpedStream {
+    on(event: 'text', listener: (text: string) => void): unknown;
+    finalMessage(): Promise<Message>;
+  }
+  interface Answered extends Promise<Message> {
+    withResponse(): Promise<{
+      readonly data: Message;
+      readonly response: Response;
+      readonly request_id: string | null;
+    }>;
+  }
+
+  /** The part that the programs use. */
+  export default class Anthropic {
+    constructor(settings: object);
+    withOptions(settings: object): Anthropic;
+    readonly messages: {
+      create(body: object & { stream: true }): Promise<Events>;
+      create(body: object): Answered;
+      stream(body: object): HelpedStream;
+      countTokens(body: object): Promise<unknown>;
+    };
+    readonly beta: { readonly messages: { create(body: object): Promise<unknown> } };
+    readonly models: {
+      list(query: object): AsyncIterable<unknown>;
+      retrieve(id: string): Promise<unknown>;
+    };
+    static APIError: new () => Error & {
+      readonly status: unknown;
+      readonly type: unknown;
+      readonly error: unknown;
+      readonly requestID: unknown;
+    };
+  }
+}
