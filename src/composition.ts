@@ -98,7 +98,7 @@ export async function compose(options: CompositionOptions) {
   const front = await openFront(options, foundation, () => configuration.reloader.config.hash);
   const usage = await openUsage(options, foundation, front);
   const products = openProducts(options, foundation, front, usage);
-  const configuration = followConfiguration(options, foundation, front);
+  const configuration = followConfiguration(options, foundation, front, () => admin.server);
   const admin = openAdmin(options, foundation, front, usage, configuration);
   mountRoutes(foundation, front, usage, products, admin.health);
 
@@ -268,11 +268,13 @@ function followConfiguration(
   { config, env, source, files, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
   { metrics, outbound, routing }: Foundation,
   { server }: Front,
+  adminServer: () => AdminServer,
 ) {
   let url: string | undefined;
   const apply = ({ dynamic }: Config) => {
     const { certificate } = dynamic;
     if (certificate !== undefined) server.certificate = certificate;
+    adminServer().certificate = dynamic.admin_certificate;
     // An operator cannot name a port that the system chooses.
     const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
@@ -332,26 +334,22 @@ function openAdmin(
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });
-  const { host, port, hosts = [] } = config.static.admin;
+  const { host, port, tls, hosts = [] } = config.static.admin;
   const admin = new AdminServer(metrics, health, {
-    upstreams: states,
-    limits: metering.limitsOf,
+    ...{ upstreams: states, limits: metering.limitsOf, hosts, certificate: config.dynamic.admin_certificate },
     operators: new AdminConsole({
       ...{ metrics, logger, upstreams: states },
       ...{ config: () => reloader.config, openStore: async () => store, commands, env },
     }),
-    hosts,
   });
-  return {
-    health,
-    /** @returns the URL of the listener; empty in a worker */
-    async listen(): Promise<string> {
-      if (slot !== undefined) return '';
-      const bound = await admin.listen(host, port);
-      resources.add('admin', () => admin.close());
-      return httpUrl(bound.host, bound.port);
-    },
+  /** @returns the URL of the listener; empty in a worker */
+  const listenOn = async (): Promise<string> => {
+    if (slot !== undefined) return '';
+    const bound = await admin.listen(host, port);
+    resources.add('admin', () => admin.close());
+    return httpUrl(bound.host, bound.port, tls);
   };
+  return { health, server: admin, listen: listenOn };
 }
 
 /** Registers the routes of the public listener. */

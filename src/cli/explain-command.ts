@@ -100,7 +100,7 @@ export const EXPLAIN = command({
     const limited =
       whose === undefined ? undefined : await keyLimits(config, io, whose, found.entry, timeoutMs);
     const tier = named ?? limited?.tier;
-    const live = await fetchLiveState(config.static, timeoutMs, io.desk);
+    const live = await fetchLiveState(config, timeoutMs, io.desk);
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
     if (request.rejected !== undefined) return reject(io, asJson, request.rejected);
     const { example } = request;

@@ -58,7 +58,10 @@ export async function keyLimits(
     const { tier, teamId } = owner;
     const { redis } = config.static;
     const path = `/limits?${new URLSearchParams({ of: whose, model: entry })}`;
-    const own = redis === undefined ? await askAdmin(config.static.admin, path, LINES, timeoutMs) : undefined;
+    const own =
+      redis === undefined
+        ? await askAdmin({ ...config.static.admin, ...config.dynamic }, path, LINES, timeoutMs)
+        : undefined;
     if (own !== undefined) return { tier, source: 'gateway', lines: own };
     const team = teamId === null ? undefined : await store.organisation.findTeam({ id: teamId });
     const scopes = await new ScopeResolver({ find: () => team }).of(owner, config.dynamic, entry);

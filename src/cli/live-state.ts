@@ -3,7 +3,7 @@
 import { Pool } from 'undici';
 import { z } from 'zod';
 import { httpUrl } from '../config/schema/addresses.ts';
-import type { StaticConfig } from '../config/schema/config-schema.ts';
+import type { Config, DynamicConfig, StaticConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import type { CommandDesk } from '../console/console-desk.ts';
 import { type Forecast, forecast, meanForecast } from '../proxy/attempts/forecast.ts';
@@ -52,14 +52,16 @@ const REPLY = z.object({ config_hash: HASH, upstreams: STATES });
  * @param desk of the gateway itself, which needs no question
  */
 export async function fetchLiveState(
-  { admin, redis }: Pick<StaticConfig, 'admin' | 'redis'>,
+  { static: { admin, redis }, dynamic: { admin_certificate } }: Pick<Config, 'static' | 'dynamic'>,
   timeoutMs: number,
   desk?: Pick<CommandDesk, 'config' | 'upstreams'>,
 ): Promise<LiveState> {
   const url = adminUrl(admin);
   const [readiness, upstreams, fleet] = await Promise.all([
-    desk ? { config_hash: desk.config().hash } : askAdmin(admin, '/readyz', READINESS, timeoutMs),
-    desk ? desk.upstreams() : askAdmin(admin, '/upstreams', STATES, timeoutMs),
+    desk
+      ? { config_hash: desk.config().hash }
+      : askAdmin({ ...admin, admin_certificate }, '/readyz', READINESS, timeoutMs),
+    desk ? desk.upstreams() : askAdmin({ ...admin, admin_certificate }, '/upstreams', STATES, timeoutMs),
     redis === undefined ? undefined : fetchFleet(redis),
   ]);
   const hash = readiness?.config_hash;
@@ -189,22 +191,26 @@ export function gatewayText({ url, configHash, replicas, silent }: LiveState, ha
 /** In bytes. Far above the largest possible list of states. */
 const MAX_RESPONSE = 2 ** 23;
 
+type AdminAddress = StaticConfig['admin'] & {
+  readonly admin_certificate?: DynamicConfig['admin_certificate'] | undefined;
+};
+
 /** URL of the admin listener; null when `admin.port` is 0. */
-export function adminUrl({ host, port }: StaticConfig['admin']): string | null {
+export function adminUrl({ host, port, tls }: StaticConfig['admin']): string | null {
   // The unspecified addresses are for listening; connect to loopback instead.
-  return port === 0 ? null : httpUrl({ '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port);
+  return port === 0 ? null : httpUrl({ '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port, tls);
 }
 
 /** @returns the answer; undefined where none of this form comes within `timeoutMs` milliseconds */
 export async function askAdmin<T>(
-  admin: StaticConfig['admin'],
+  admin: AdminAddress,
   path: string,
   schema: z.ZodType<T>,
   timeoutMs: number,
 ): Promise<T | undefined> {
   const url = adminUrl(admin);
   if (url === null) return undefined;
-  const pool = new Pool(url, { connections: 1, maxResponseSize: MAX_RESPONSE });
+  const pool = new Pool(url, { connections: 1, maxResponseSize: MAX_RESPONSE, connect: trustOf(admin) });
   try {
     const { body } = await pool.request({ method: 'GET', path, signal: AbortSignal.timeout(timeoutMs) });
     return schema.safeParse(await body.json()).data;
@@ -213,4 +219,10 @@ export async function askAdmin<T>(
   } finally {
     await pool.destroy();
   }
+}
+
+/** Trusts the certificate of the configuration and no other, whatever its names are: the address may be none of them. */
+function trustOf({ admin_certificate: own }: AdminAddress) {
+  if (own === undefined) return {};
+  return { ca: own.cert, allowPartialTrustChain: true, checkServerIdentity: () => undefined };
 }

@@ -72,6 +72,7 @@ export function parseConfig(
   const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...rest } = output;
   const { proxy: _proxy, tls: _tls, prices: _files, ...dynamic } = rest;
   const { tls, ...address } = listen;
+  const { tls: adminTls, ...adminAddress } = admin;
   const bound = {
     ...address,
     ...(port?.ok ? { port: port.value } : {}),
@@ -80,7 +81,7 @@ export function parseConfig(
   const meaning = {
     static: {
       listen: bound,
-      admin,
+      admin: { ...adminAddress, ...(adminTls === undefined ? {} : { tls: true as const }) },
       store,
       ...(redis === undefined ? {} : { redis }),
       ...(secret === undefined ? {} : { secret }),
@@ -95,6 +96,7 @@ export function parseConfig(
       public_url: public_url ?? httpUrl(bound.host, bound.port, bound.tls),
       tiers: tiers ?? Object.fromEntries(TIERS.map((tier) => [tier, {}])),
       ...(tls === undefined ? {} : { certificate: tls }),
+      ...(adminTls === undefined ? {} : { admin_certificate: adminTls }),
     },
   };
   return {

@@ -22,10 +22,15 @@ export function reloadableConfig(running: Config, next: Config): ReloadableConfi
   const urlOf = ({ listen }: StaticConfig) => httpUrl(listen.host, listen.port, listen.tls);
   // The default `public_url` follows the listener, which does not move.
   const public_url = next.dynamic.public_url === urlOf(next.static) ? urlOf(fixed) : next.dynamic.public_url;
-  const { certificate: pair, ...others } = next.dynamic;
+  const { certificate: _pair, admin_certificate: _adminPair, ...others } = next.dynamic;
   // A listener that stays with TLS, or without it, keeps its pair or has none.
-  const certificate = fixed.listen.tls === next.static.listen.tls ? pair : running.dynamic.certificate;
-  const dynamic = { ...others, public_url, ...(certificate === undefined ? {} : { certificate }) };
+  const { certificate } = (fixed.listen.tls === next.static.listen.tls ? next : running).dynamic;
+  const { admin_certificate } = (fixed.admin.tls === next.static.admin.tls ? next : running).dynamic;
+  const dynamic = {
+    ...{ ...others, public_url },
+    ...(certificate === undefined ? {} : { certificate }),
+    ...(admin_certificate === undefined ? {} : { admin_certificate }),
+  };
   const meaning = { static: fixed, dynamic };
   return { config: { ...next, ...meaning, hash: hashOf(meaning) }, pending };
 }

@@ -102,7 +102,8 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     logger,
     metrics: metrics.config,
     onApplied: (bytes) => {
-      const { hash, files: paths } = reloader.config;
+      const { hash, files: paths, dynamic } = reloader.config;
+      admin.certificate = dynamic.admin_certificate;
       workers.broadcast({ kind: 'config', bytes, files: files.contents(paths), hash });
     },
     onRejected: () => workers.broadcast({ kind: 'rejected' }),
@@ -171,6 +172,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
         logger,
       }),
       hosts: at.hosts ?? [],
+      certificate: first.dynamic.admin_certificate,
     },
   );
   const adminAt = await admin.listen(at.host, at.port);
@@ -200,7 +202,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
       return reloader.config;
     },
     url,
-    adminUrl: httpUrl(adminAt.host, adminAt.port),
+    adminUrl: httpUrl(adminAt.host, adminAt.port, at.tls),
     workers: workers.count,
     get inFlight() {
       return workers.inFlight;

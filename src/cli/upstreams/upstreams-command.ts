@@ -35,10 +35,7 @@ type Shown =
     };
 
 async function statesOf(config: Config, { upstreams }: Store, { desk }: CommandIo) {
-  const [live, drains] = await Promise.all([
-    fetchLiveState(config.static, TIMEOUT_MS, desk),
-    upstreams.drains(),
-  ]);
+  const [live, drains] = await Promise.all([fetchLiveState(config, TIMEOUT_MS, desk), upstreams.drains()]);
   const merged = mergedStates(live);
   const shown = Object.entries(config.dynamic.upstreams).map(([name, { enabled }]): Shown => {
     const state = merged?.find((each) => each.upstream === name);

@@ -1,4 +1,4 @@
-// Checks of `listen.tls` across its fields: the key belongs to the certificate. Warnings of what clients will object to.
+// Checks of `listen.tls` and `admin.tls` across their fields: the key belongs to the certificate. Warnings of what clients will object to.
 import type { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import {
@@ -26,11 +26,12 @@ export function expiryWarning(
 
 export function checkListenerTls(
   tree: YamlMapping,
+  listener: 'listen' | 'admin',
   fault: ReportFault,
   warn: ReportFault,
   now = Date.now(),
 ): void {
-  const path = ['listen', 'tls'];
+  const path = [listener, 'tls'];
   const cert = nodeText(tree, ...path, 'cert');
   const key = nodeText(tree, ...path, 'key');
   const at = (field: string) => findNode(tree, [...path, field])?.node.span.start ?? 0;
@@ -50,7 +51,7 @@ export function checkListenerTls(
     tell('has certificates of which one was not issued by the next; order them from the server to the root');
   }
   const [leaf] = chain;
-  const host = publicHost(tree);
+  const host = listener === 'listen' ? publicHost(tree) : undefined;
   if (leaf !== undefined && host !== undefined && !isNamed(leaf, host)) {
     tell('has no certificate for the host of `public_url`');
   }

@@ -263,7 +263,8 @@ export function checkReferences(
   const warn: ReportFault = (at, path, message) => void warnings.push({ at, path, message });
 
   checkListeners(tree, port, fault);
-  checkListenerTls(tree, fault, warn);
+  checkListenerTls(tree, 'listen', fault, warn);
+  checkListenerTls(tree, 'admin', fault, warn);
   checkTrustedProxies(tree, warn);
   checkTimeouts(tree, warn);
   checkWorkers(tree, fault);

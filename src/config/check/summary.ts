@@ -208,13 +208,13 @@ function describeWorkers(workers: StaticConfig['workers']): string {
  */
 export function describeConfig(config: Config, at = Date.now()): string {
   const { listen, admin, store, redis, secret, workers } = config.static;
-  const { upstreams, models, tiers, certificate, ...dynamic } = config.dynamic;
+  const { upstreams, models, tiers, certificate, admin_certificate, ...dynamic } = config.dynamic;
   const address = ({ host, port }: { host: string; port: number }): string =>
     `${host.includes(':') ? `[${host}]` : host}:${port === 0 ? '(any free port)' : port}`;
   const proxies = listen.trusted_proxies.length === 0 ? '' : ` behind ${listen.trusted_proxies.join(', ')}`;
   const general: [string, string][] = [
     ['listen', address(listen) + (certificate ? describeCertificate(certificate) : '') + proxies],
-    ['admin', address(admin)],
+    ['admin', address(admin) + (admin_certificate ? describeCertificate(admin_certificate) : '')],
     ['public_url', dynamic.public_url],
     ['store', `${STORE_NAMES[store.kind]}, ${'path' in store ? store.path : hostOf(store.url)}`],
     ['workers', describeWorkers(workers)],

@@ -24,7 +24,12 @@ import {
   size,
   text,
 } from './field-kinds.ts';
-import { adminSection, type ListenConfig, listenSection, type ServerCertificate } from './listener-schema.ts';
+import {
+  adminSection,
+  type ListenersConfig,
+  listenSection,
+  type ServerCertificate,
+} from './listener-schema.ts';
 import { type OutboundRules, proxy, tls } from './outbound-schema.ts';
 import { currency, modelName, priceFiles, prices, usage } from './price-schema.ts';
 import { routingFields, target } from './target-schema.ts';
@@ -350,7 +355,7 @@ export const fileSchema = section({ ...staticShape, ...dynamicShape });
 
 type Static = z.output<typeof staticConfig>;
 /** The part that needs a restart. */
-export type StaticConfig = Omit<Static, 'listen'> & { readonly listen: ListenConfig };
+export type StaticConfig = Omit<Static, keyof ListenersConfig> & ListenersConfig;
 type Dynamic = z.output<typeof dynamicConfig>;
 /** The part that reloads. Durations in milliseconds, sizes in bytes. */
 export type DynamicConfig = Omit<
@@ -365,8 +370,9 @@ export type DynamicConfig = Omit<
   readonly prices?: ListedPrices;
   /** For connections that belong to no upstream. Undefined: all are direct. */
   readonly outbound?: OutboundRules;
-  /** With `listen.tls`. */
+  /** With `listen.tls`, and with `admin.tls`. */
   readonly certificate?: ServerCertificate;
+  readonly admin_certificate?: ServerCertificate;
 };
 type ParsedUpstream = Dynamic['upstreams'][string];
 type HttpUpstream = Extract<ParsedUpstream, { kind: 'http' }>;

@@ -5,6 +5,15 @@ import { duration, hiddenText, integer, mapping, name, section, text } from './f
 import { readCertificates, readPrivateKeyPem } from './pem.ts';
 import { accepted, rejected } from './units.ts';
 
+const certificatePair = section({
+  cert: hiddenText(readCertificates).describe(
+    'PEM of the certificate, with its intermediates after it; usually a reference to a file. A new pair of `cert` and `key` needs no restart.',
+  ),
+  key: hiddenText(readPrivateKeyPem).describe(
+    'PEM of the private key of the certificate, without a passphrase; usually a reference to a file.',
+  ),
+});
+
 export const listenSection = section({
   host: text(readHost)
     .prefault('127.0.0.1')
@@ -28,14 +37,7 @@ export const listenSection = section({
     .describe(
       'Maximum client connections at once, over all workers; more are refused. Default: half of the open file limit, at most 16384, for each worker.',
     ),
-  tls: section({
-    cert: hiddenText(readCertificates).describe(
-      'PEM of the certificate, with its intermediates after it; usually a reference to a file. A new pair of `cert` and `key` needs no restart.',
-    ),
-    key: hiddenText(readPrivateKeyPem).describe(
-      'PEM of the private key of the certificate, without a passphrase; usually a reference to a file.',
-    ),
-  })
+  tls: certificatePair
     .exactOptional()
     .describe(
       'Serves HTTPS (TLS 1.2 and 1.3, HTTP/1.1) instead of HTTP. Adding or removing it needs a restart.',
@@ -43,7 +45,7 @@ export const listenSection = section({
 });
 
 type Listen = z.output<typeof listenSection>;
-/** The certificate of the public listener and its key, in PEM. They are in the dynamic part. */
+/** A certificate of a listener and its key, in PEM. They are in the dynamic part. */
 export type ServerCertificate = NonNullable<Listen['tls']>;
 /** `tls`: whether the listener serves HTTPS. */
 export type ListenConfig = Omit<Listen, 'tls'> & { readonly tls?: true };
@@ -66,6 +68,9 @@ export const adminSection = section({
     .describe(
       'Allowed `Host` names with a public domain, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` are always allowed.',
     ),
+  tls: certificatePair
+    .exactOptional()
+    .describe('Serves HTTPS instead of HTTP. Adding or removing it needs a restart.'),
   sso: section({
     header: text((value) =>
       /^[a-z0-9-]{1,100}$/i.test(value)
@@ -85,3 +90,9 @@ export const adminSection = section({
     .exactOptional()
     .describe('Operators whom an identity proxy in front of the admin listener has signed in.'),
 });
+
+/** Both listeners in the static part. `tls`: whether one serves HTTPS. */
+export interface ListenersConfig {
+  readonly listen: ListenConfig;
+  readonly admin: Omit<z.output<typeof adminSection>, 'tls'> & { readonly tls?: true };
+}

@@ -10,7 +10,9 @@ const MAX_OF_ADDRESS = 64;
 const SILENCE_MS = 5_000;
 
 interface Slot {
+  /** Below TLS, if there is any. */
   readonly socket: Socket;
+  readonly ends: string;
   readonly address: string;
   isBusy: boolean;
 }
@@ -18,12 +20,12 @@ interface Slot {
 /** Applies the limits to the server. */
 export function limitConnections(server: Server): void {
   /** Oldest first; a served connection becomes the newest. */
-  const slots = new Map<Socket, Slot>();
+  const slots = new Map<string, Slot>();
   /** Connections per address. */
   const counts = new Map<string, number>();
 
   const free = (slot: Slot) => {
-    if (!slots.delete(slot.socket)) return;
+    if (!slots.delete(slot.ends)) return;
     const left = (counts.get(slot.address) ?? 1) - 1;
     if (left === 0) counts.delete(slot.address);
     else counts.set(slot.address, left);
@@ -49,18 +51,23 @@ export function limitConnections(server: Server): void {
     const address = socket.remoteAddress ?? '';
     if ((counts.get(address) ?? 0) >= MAX_OF_ADDRESS) evict((slot) => slot.address === address);
     else if (slots.size >= MAX_CONNECTIONS) evict(() => true);
-    const slot = { socket, address, isBusy: false };
-    slots.set(socket, slot);
+    const slot = { socket, ends: endsOf(socket), address, isBusy: false };
+    slots.set(slot.ends, slot);
     counts.set(address, (counts.get(address) ?? 0) + 1);
     socket.once('close', () => free(slot));
   });
   server.on('request', ({ socket }, response) => {
-    const slot = slots.get(socket);
+    const slot = slots.get(endsOf(socket));
     if (slot === undefined) return;
     slot.isBusy = true;
     response.once('close', () => {
       slot.isBusy = false;
-      if (slots.delete(socket)) slots.set(socket, slot);
+      if (slots.delete(slot.ends)) slots.set(slot.ends, slot);
     });
   });
+}
+
+/** The only public trait that a socket shares with the one above it. */
+function endsOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }

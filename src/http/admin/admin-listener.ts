@@ -1,5 +1,7 @@
 // The admin listener: metrics, probes and states of upstreams, on an address that must not be public.
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+import https from 'node:https';
+import type { ServerCertificate } from '../../config/schema/listener-schema.ts';
 import { boundAddress } from '../client-address.ts';
 import { AdminHosts } from '../own-host.ts';
 import { limitConnections } from './admin-connections.ts';
@@ -19,6 +21,8 @@ interface AdminOptions {
   };
   /** Accepted host names besides those that no foreign page can have (`AdminHosts`). Default: none. */
   readonly hosts?: readonly string[];
+  /** Serves HTTPS with this pair. Default: HTTP. */
+  readonly certificate?: ServerCertificate | undefined;
 }
 
 /** Metrics of one process, or of several workers combined. */
@@ -27,12 +31,12 @@ interface MetricsPage {
 }
 
 export class AdminServer {
-  readonly #server: http.Server;
+  readonly #server: http.Server | https.Server;
 
   constructor(
     metrics: MetricsPage,
     health: { report(): Promise<HealthReport> },
-    { upstreams, limits, operators, hosts = [] }: AdminOptions = {},
+    { upstreams, limits, operators, hosts = [], certificate }: AdminOptions = {},
   ) {
     const pages: Readonly<Record<string, (response: ServerResponse, query: string) => Promise<void>>> = {
       '/metrics': async (response) => {
@@ -58,21 +62,32 @@ export class AdminServer {
       }),
     };
     const names = new AdminHosts(hosts);
-    this.#server = http.createServer(
-      { requestTimeout: 5_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 },
-      (request, response) => {
-        const [path = '/', query = ''] = request.url?.split('?') ?? [];
-        const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
-        if (!names.accepts(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
-        else if (operators?.owns(path) === true) void operators.answer(request, response);
-        else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
-        else if (request.method !== 'GET' && request.method !== 'HEAD') {
-          response.setHeader('allow', 'GET, HEAD');
-          send(response, 405, 'text/plain', 'method not allowed: use GET\n');
-        } else page(response, query).catch(() => send(response, 500, 'text/plain', 'failed\n'));
-      },
-    );
+    const times = { requestTimeout: 5_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 };
+    const answer = (request: IncomingMessage, response: ServerResponse): void => {
+      const [path = '/', query = ''] = request.url?.split('?') ?? [];
+      const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
+      if (!names.accepts(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
+      else if (operators?.owns(path) === true) void operators.answer(request, response);
+      else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
+      else if (request.method !== 'GET' && request.method !== 'HEAD') {
+        response.setHeader('allow', 'GET, HEAD');
+        send(response, 405, 'text/plain', 'method not allowed: use GET\n');
+      } else page(response, query).catch(() => send(response, 500, 'text/plain', 'failed\n'));
+    };
+    this.#server =
+      certificate === undefined
+        ? http.createServer(times, answer)
+        : https.createServer(
+            { ...times, ...certificate, minVersion: 'TLSv1.2', handshakeTimeout: 5_000 },
+            answer,
+          );
     limitConnections(this.#server);
+  }
+
+  /** The pair of TLS handshakes from now on; without effect on a listener without TLS. @throws the system's error */
+  set certificate(pair: ServerCertificate | undefined) {
+    if (pair !== undefined && 'setSecureContext' in this.#server)
+      this.#server.setSecureContext({ ...pair, minVersion: 'TLSv1.2' });
   }
 
   /** @throws the system's error (EADDRINUSE, EACCES) */
