@@ -38,8 +38,7 @@ import { Pipeline } from './proxy/pipeline.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
 import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
 import { openUpstreams } from './proxy/upstream-wiring.ts';
-import { Realtime } from './realtime/realtime-endpoint.ts';
-import { ResponsesSockets } from './realtime/responses-endpoint.ts';
+import { openSessions } from './realtime/realtime-wiring.ts';
 import { openStore } from './store/open.ts';
 import { AccessLog } from './telemetry/log/access-log.ts';
 import type { Logger } from './telemetry/log/logger.ts';
@@ -221,7 +220,7 @@ async function openUsage(
 function openProducts(
   { config, logger, resources }: CompositionOptions,
   { metrics, outbound, snapshot, resilience, store }: Foundation,
-  { keys: { authenticator, issuer }, server, overload }: Front,
+  { keys: { authenticator, issuer, sealingKey }, server, overload }: Front,
   { metering, limiter }: Usage,
 ) {
   const room = new SpoolFiles({
@@ -251,9 +250,10 @@ function openProducts(
   const pipeline = new Pipeline(relaying);
   return {
     pipeline,
-    responsesSockets: new ResponsesSockets({ ...common, pipeline, overload, server }),
     storedCalls: new StoredResponseCalls(relaying),
-    realtime: new Realtime({ ...common, metering: sessions, usageReads }),
+    mountSessions: openSessions({
+      ...{ ...common, metering: sessions, usageReads, pipeline, overload, server, sealingKey },
+    }),
     passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
     models: new ModelsEndpoint(authenticator, snapshot, metering),
     rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
@@ -360,7 +360,7 @@ function mountRoutes(
   products: Products,
   health: Health,
 ): void {
-  const { pipeline, storedCalls, realtime, responsesSockets, passthrough, models } = products;
+  const { pipeline, storedCalls, mountSessions, passthrough, models } = products;
   const { rotate, currentKey, billing } = products;
   const v1 = (method: Method, path: string, handler: Handler) => {
     metrics.addRoute(path);
@@ -375,10 +375,7 @@ function mountRoutes(
   }
   v1('GET', '/v1/models', (exchange) => models.list(exchange));
   v1('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
-  const sessions = overload.guard((exchange) => realtime.answer(exchange));
-  server.routeUpgrade('/v1/realtime', sessions);
-  const sockets = overload.guard((exchange) => responsesSockets.answer(exchange));
-  server.routeUpgrade('/v1/responses', sockets);
+  mountSessions();
   const piped = overload.guard((exchange) => passthrough.answer(exchange));
   for (const path of PASSTHROUGH_PATHS) server.mount(path, piped);
 

@@ -133,6 +133,19 @@ export class Authenticator implements KeyListener {
     });
   }
 
+  /**
+   * The principal of a key that this gateway itself vouches for, as by a client secret.
+   * @throws (rejects with) GatewayError `invalid_api_key` when the key has ended, `api_key_expired`, `billing_not_active` or
+   *   `auth_unavailable`
+   */
+  async principalOf(prefix: Prefix): Promise<Principal> {
+    const { record } = await this.#lookup.find(prefix, true);
+    if (record?.state !== 'active') throw new GatewayError('invalid_api_key');
+    const principal = principalOf(record);
+    this.#accept('good', principal, undefined);
+    return principal;
+  }
+
   /** Handles a change of a key by this process or another. */
   changed({ prefix, kind, version }: KeyNotice): boolean {
     const isNews = this.#clock.record(prefix, version);

@@ -39,11 +39,12 @@ export function identify(
   const checked = authenticator.authenticate(authorization, exchange.address, standing);
   // Most keys are cached: skip the promise and its microtask.
   return checked instanceof Promise
-    ? checked.then((principal) => note(exchange, principal))
-    : note(exchange, checked);
+    ? checked.then((principal) => noteHolder(exchange, principal))
+    : noteHolder(exchange, checked);
 }
 
-function note(exchange: Exchange, principal: Principal): Principal {
+/** Notes whose request it is. */
+export function noteHolder(exchange: Exchange, principal: Principal): Principal {
   exchange.keyPrefix = principal.prefix;
   exchange.access.tier = principal.tier;
   const { expiresAtMs } = principal;

@@ -34,6 +34,8 @@ interface KeysOptions {
 export interface Keys {
   readonly authenticator: Authenticator;
   readonly issuer: KeyIssuer;
+  /** The key by which client secrets of sessions are encrypted, the same in all replicas. */
+  readonly sealingKey: Buffer;
   readonly redis: RedisClient | undefined;
   /** Whether changes by other processes arrive. */
   readonly isLinked: boolean;
@@ -85,7 +87,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
       await changes.stop();
       await stopUpkeep();
     };
-    return { authenticator, issuer, redis, isLinked: true, position, close };
+    return { authenticator, issuer, sealingKey: secret.sealingKey(), redis, isLinked: true, position, close };
   }
   const replicas = new Replicas({
     redis,
@@ -111,6 +113,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   return {
     authenticator,
     issuer: new KeyIssuer({ store, secret, hasher, listener: authenticator, announcer }),
+    sealingKey: secret.sealingKey(),
     redis,
     get isLinked() {
       return replicas.isLinked;

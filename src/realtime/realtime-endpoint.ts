@@ -4,7 +4,7 @@
 import type { Authenticator } from '../auth/authenticator.ts';
 import { identify, offeredKey } from '../auth/identify.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
-import { GatewayError } from '../errors.ts';
+import { GatewayError, wrapError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
@@ -28,16 +28,20 @@ import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
+import { type BoundSession, type ClientSecrets, sessionAt } from './client-secret.ts';
 import { type Dialled, dialAuthorized } from './realtime-dial.ts';
 import { EarlyBytes } from './realtime-early.ts';
 import { ClientEvents } from './realtime-members.ts';
 import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
 import { Session, type SessionEnd } from './realtime-session.ts';
+import { CreatedFilter, TranscriptionStart } from './transcription-start.ts';
+import { textFrame } from './websocket-frames.ts';
+import { acceptedHead, acceptOf } from './websocket-handshake.ts';
 
 /** Maximum length of a model's name in the log. */
 const MAX_NAME = 256;
 
-interface RealtimeOptions {
+export interface RealtimeOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
@@ -45,6 +49,7 @@ interface RealtimeOptions {
   readonly metering: RunningReservationOptions;
   /** For sessions whose clients disconnected. */
   readonly usageReads: UsageReads;
+  readonly secrets: ClientSecrets;
 }
 
 /** A session to open. */
@@ -58,6 +63,10 @@ interface Order {
   readonly query: SessionQuery;
   readonly protocols: readonly string[];
   readonly reservation: RunningReservation;
+  /** Set when the client has its 101 already. */
+  readonly start: TranscriptionStart | undefined;
+  /** What the upstream gets first. @param model its name there */
+  readonly first: ((model: string) => Buffer) | undefined;
 }
 
 export class Realtime {
@@ -73,7 +82,7 @@ export class Realtime {
   }
 
   async #answer(exchange: Exchange, { config, routes }: ConfigSnapshot): Promise<void> {
-    const { authenticator, metering } = this.#options;
+    const { authenticator, metering, secrets } = this.#options;
     const { headers } = exchange.request;
     const { upgrade } = exchange;
     if (upgrade === undefined) {
@@ -81,25 +90,26 @@ export class Realtime {
       throw upgradeRejectionOf(exchange.request) ?? new GatewayError('upgrade_required');
     }
     const offered = readProtocols(headers['sec-websocket-protocol']);
-    const principal = await identify(
-      authenticator,
-      exchange,
-      'good',
-      offeredKey(headers) ?? offered.authorization,
-    );
+    const authorization = offeredKey(headers) ?? offered.authorization;
+    const secret = await secrets.identify(exchange, authorization);
+    const principal = secret?.principal ?? (await identify(authenticator, exchange, 'good', authorization));
     exchange.throwIfStopped();
 
     let scopes = await metering.scopes.of(principal, config);
     let hasLimitHeaders = false;
     let reservation: RunningReservation | undefined;
+    let start: TranscriptionStart | undefined;
     try {
       routes.checkEndpoint(principal, 'realtime');
-      const query = readSessionQuery(exchange.target);
+      const query = readSessionQuery(exchange.target, secret?.bound);
+      if (query.model === undefined)
+        start = await TranscriptionStart.open(exchange, upgrade, headOf(exchange, offered.forwarded));
+      const model = query.model ?? start?.model ?? '';
       // Users paste API keys into `model`; mask them.
-      exchange.model = maskKeys(query.model).slice(0, MAX_NAME);
+      exchange.model = maskKeys(model).slice(0, MAX_NAME);
       exchange.entry = 'unknown';
       exchange.endpoint = 'realtime';
-      const route = routes.resolve(query.model, principal, 'realtime');
+      const route = routes.resolve(model, principal, 'realtime');
       exchange.entry = route.entry;
       scopes = await metering.scopes.of(principal, config, route.entry);
       refuseUnpriced(config.budgets, scopes, route);
@@ -122,8 +132,14 @@ export class Realtime {
         query,
         protocols: offered.forwarded,
         reservation,
+        start,
+        first: start?.bytesFor.bind(start) ?? (secret && firstOf(secret.bound)),
       });
     } catch (error) {
+      if (exchange.response.statusCode === 101) {
+        failStarted(exchange, start, wrapError(error, 'internal_error'));
+        return;
+      }
       // Earlier rejections have limit headers too.
       if (!hasLimitHeaders) await setLimitHeaders(metering.limiter, exchange, scopes);
       throw error;
@@ -134,9 +150,9 @@ export class Realtime {
 
   /** Tries one target after the other until one answers 101, none is left, or another one would not help. */
   async #open(order: Order): Promise<void> {
-    const { exchange, upgrade, config, route } = order;
+    const { exchange, upgrade, config, route, start } = order;
     const { resilience, metrics } = this.#options;
-    const early = new EarlyBytes(exchange, upgrade);
+    const early = new EarlyBytes(exchange, start === undefined ? upgrade : { ...upgrade, head: start.rest });
     const endsAt = performance.now() + config.retry.deadline;
     const plan = new TargetPlan<Target>({
       targets: route.targets,
@@ -167,7 +183,7 @@ export class Realtime {
       exchange.throwIfStopped();
       if (!result.tryNextTarget || attempt >= config.retry.attempts || performance.now() >= endsAt) break;
     }
-    if (last.error.code === 'internal_error') throw last.error;
+    if (start !== undefined || last.error.code === 'internal_error') throw last.error;
     answerFailure(exchange, last);
   }
 
@@ -206,7 +222,7 @@ export class Realtime {
       }
       permit.answered();
       reservation.opened();
-      const end = await this.#run(order, result, early, upstream.name);
+      const end = await this.#run(order, result, early, target);
       outcome = end.outcome;
       return undefined;
     } finally {
@@ -217,10 +233,10 @@ export class Realtime {
   }
 
   async #run(
-    { exchange, upgrade, config, events, reservation }: Order,
+    { exchange, upgrade, config, events, reservation, start, first }: Order,
     { head, upstream }: Extract<Dialled, { kind: 'open' }>,
     early: EarlyBytes,
-    upstreamName: string,
+    { upstream: { name: upstreamName }, model }: Target,
   ): Promise<SessionEnd> {
     const { metrics } = this.#options;
     const { access, response } = exchange;
@@ -235,9 +251,10 @@ export class Realtime {
     const session: Session = new Session({
       exchange,
       client: upgrade.socket,
-      early: early.take(),
-      head,
+      early: first === undefined ? early.take() : Buffer.concat([first(model), early.take()]),
+      head: start === undefined ? head : '',
       upstream,
+      fromUpstream: start && changeOf(new CreatedFilter()),
       limits: { ...config.realtime, writeStall: config.stream.write_stall },
       events,
       usage,
@@ -263,6 +280,31 @@ export class Realtime {
       metrics.realtimeSessions.dec();
     }
   }
+}
+
+function headOf({ request, headers }: Exchange, protocols: readonly string[]): string {
+  const protocol = protocols.find((each) => each === 'realtime');
+  return acceptedHead(acceptOf(request.headers['sec-websocket-key']), protocol, headers);
+}
+
+/** The session of a client secret. */
+function firstOf({ session, isTranscription }: BoundSession): (model: string) => Buffer {
+  return (model) => {
+    const event = { type: 'session.update', session: sessionAt(session, isTranscription, model) };
+    return textFrame(JSON.stringify(event), true);
+  };
+}
+
+function changeOf(filter: CreatedFilter): (bytes: Buffer) => Buffer {
+  return (bytes) => filter.pass(bytes);
+}
+
+/** After the 101, an error is an event. */
+function failStarted(exchange: Exchange, start: TranscriptionStart | undefined, error: GatewayError): void {
+  start?.fail(error);
+  exchange.error ??= error;
+  exchange.access.outcome = error.code;
+  if (error.code !== 'client_closed') exchange.markAnswered();
 }
 
 /** Ends the session of a holder without tokens. */

@@ -2,33 +2,49 @@
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { isParameter } from '../upstream/upstream-query.ts';
+import type { BoundSession } from './client-secret.ts';
 
 /** Browsers cannot set headers, so they send the key in a subprotocol. */
 const KEY_PROTOCOL = 'openai-insecure-api-key.';
 /** The protocol and its versions. Other subprotocols may hold credentials and are not forwarded. */
 const FORWARDED_PROTOCOL = /^(?:realtime|openai-beta\.[\w.-]{1,64})$/;
 
+const TRANSCRIPTION = 'intent=transcription';
 const MODEL: ReadonlySet<string> = new Set(['model']);
 
 /** The query of a session, with its model. */
 export interface SessionQuery {
-  readonly model: string;
+  /** Undefined for a transcription session whose first event names it. */
+  readonly model: string | undefined;
   /**
    * The query for an upstream: every other parameter byte for byte and in its place.
-   * @param model the name there; undefined leaves the parameter out
+   * @param model the name there; undefined leaves the parameter out. A transcription session without the parameter gets none
    */
   rewrite(model: string | undefined): string;
 }
 
 /**
  * @param target the request target, in origin form
+ * @param bound what the client secret is for, if it is one
  * @throws GatewayError missing_required_parameter, duplicate_parameter, invalid_value, or object_not_found
  *   for the id of a call or another object at the upstream, because none of these has a recorded owner
  */
-export function readSessionQuery(target: string): SessionQuery {
+export function readSessionQuery(
+  target: string,
+  bound?: Pick<BoundSession, 'model' | 'isTranscription'>,
+): SessionQuery {
   const start = target.indexOf('?');
   const pieces = start === -1 ? [] : target.slice(start + 1).split('&');
   const names = pieces.map((piece) => decode(piece.split('=', 1)[0] ?? ''));
+  const isTranscription = pieces.includes(TRANSCRIPTION);
+  const isBound = bound !== undefined;
+  if (isBound && isTranscription !== bound.isTranscription) {
+    if (names.includes('intent'))
+      throw new GatewayError('invalid_value', 'The client secret is for another kind of session.', {
+        param: 'intent',
+      });
+    pieces.push(TRANSCRIPTION);
+  }
   // Otherwise the gateway and the upstream could read different models.
   if (pieces.some((each, index) => names[index] !== 'model' && isParameter(each, MODEL))) {
     throw invalidModel(
@@ -37,7 +53,18 @@ export function readSessionQuery(target: string): SessionQuery {
     );
   }
   const at = names.indexOf('model');
-  if (at === -1) throw missing();
+  if (at === -1) {
+    if (!isBound && !isTranscription) throw missing();
+    refuseObjects(target.slice(start + 1));
+    const isNamed = bound?.isTranscription === false;
+    return {
+      model: bound?.model,
+      rewrite: (name) =>
+        [...pieces, ...(isNamed && name !== undefined ? [`model=${encodeURIComponent(name)}`] : [])].join(
+          '&',
+        ),
+    };
+  }
   if (names.indexOf('model', at + 1) !== -1) {
     throw invalidModel('duplicate_parameter', 'The parameter model is given more than once.');
   }
@@ -48,9 +75,9 @@ export function readSessionQuery(target: string): SessionQuery {
     throw invalidModel('invalid_value', 'The parameter model is not valid percent-encoding.');
   }
   if (model === '') throw missing();
-  const finder = new ReferenceFinder();
-  finder.addQuery(target.slice(start + 1));
-  if (finder.certain.size > 0) throw new GatewayError('object_not_found');
+  if (isBound && bound.model !== model)
+    throw invalidModel('invalid_value', 'The client secret is for another model.');
+  refuseObjects(target.slice(start + 1));
   return {
     model,
     rewrite(name) {
@@ -62,6 +89,12 @@ export function readSessionQuery(target: string): SessionQuery {
         .join('&');
     },
   };
+}
+
+function refuseObjects(query: string): void {
+  const finder = new ReferenceFinder();
+  finder.addQuery(query);
+  if (finder.certain.size > 0) throw new GatewayError('object_not_found');
 }
 
 function missing(): GatewayError {

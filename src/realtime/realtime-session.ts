@@ -25,11 +25,13 @@ interface SessionOptions {
   readonly client: Socket;
   /** Bytes of the client before the upstream's 101. */
   readonly early: Buffer;
-  /** Head of the 101 for the client. */
+  /** Head of the 101 for the client; empty when it was sent before. */
   readonly head: string;
   readonly upstream: Duplex;
   /** In milliseconds. */
   readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
+  /** Changes what the upstream sends. Default: nothing does. */
+  readonly fromUpstream?: ((bytes: Buffer) => Buffer) | undefined;
   /** Checks the client's events before they are forwarded; undefined if none is rejected. */
   readonly events: ClientEvents | undefined;
   /** Reads the text events of both sides. */
@@ -113,7 +115,8 @@ export class Session {
       client.on('drain', () => this.#drained());
       // Before the server's listener, which writes the log line.
       client.prependOnceListener('close', () => this.#clientClosed());
-      upstream.on('data', (bytes: Buffer) => this.#send(bytes));
+      const { fromUpstream: change } = this.#options;
+      upstream.on('data', (bytes: Buffer) => this.#send(change === undefined ? bytes : change(bytes)));
       upstream.once('end', () => this.#upstreamEnded());
       upstream.once('close', () => this.#upstreamEnded());
       upstream.on('drain', () => client.resume());
@@ -123,7 +126,7 @@ export class Session {
       exchange.onStop(this.#onStop);
       this.#after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
       this.#watchIdle(limits.idle);
-      client.write(head);
+      if (head !== '') client.write(head);
       client.resume();
       if (early.length > 0) this.#receive(early);
       if (exchange.stopReason !== undefined) this.#onStop(exchange.stopReason);

@@ -87,6 +87,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['proxy/request'],
     ['proxy/routes'],
   ],
+  realtime: [['realtime/realtime-wiring.ts'], ['realtime/responses'], ['realtime']],
   store: [
     ['store/open.ts'],
     ['store/postgres', 'store/sqlite'],

@@ -53,6 +53,11 @@ export class KeySecret {
     return this.#hmac(`address ${block}`);
   }
 
+  /** The key by which client secrets are encrypted. */
+  sealingKey(): Buffer {
+    return this.#hmac('client secrets');
+  }
+
   /** Signs a key record in Redis, to show that a replica wrote it. */
   recordDigest(text: string): Buffer {
     return this.#hmac(`record ${text}`);

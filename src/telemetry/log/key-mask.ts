@@ -4,13 +4,15 @@ const DIGITS = 32;
 /** The prefix length of `auth/key/key.ts`. */
 const SHOWN = 8;
 const KEY = /[0-9a-f]{32,}/gi;
+/** Client secrets of sessions. */
+const CLIENT_SECRET = /ek_[\w-]{32,}/g;
 const ENCODED_DIGIT = /%(3[0-9]|[46][1-6])/gi;
 
 /** Shortens everything with the form of a key, in either case or percent-encoded, to its prefix. */
 export function maskKeys(text: string): string {
   if (text.length < DIGITS) return text;
   const plain = text.includes('%') ? text.replace(ENCODED_DIGIT, decodedDigit) : text;
-  const masked = plain.replace(KEY, (found) => `${found.slice(0, SHOWN)}…`);
+  const masked = plain.replace(CLIENT_SECRET, 'ek_…').replace(KEY, (found) => `${found.slice(0, SHOWN)}…`);
   return masked === plain ? text : masked;
 }
 

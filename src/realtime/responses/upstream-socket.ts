@@ -3,18 +3,18 @@
 import { randomBytes } from 'node:crypto';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { withDeadline } from '../deadline.ts';
-import { GatewayError } from '../errors.ts';
-import { isSource } from '../http/pieces/body-source.ts';
-import { directRequest } from '../upstream/direct-request.ts';
-import { memberOf, parse } from '../upstream/error-outcome.ts';
-import { wrapConnectionError } from '../upstream/http/http-transport.ts';
-import type { Call, ResponseHeaders, Sink, UpstreamRequest } from '../upstream/transport.ts';
-import type { Upstream } from '../upstream/upstream.ts';
-import { collect } from './realtime-dial.ts';
+import { withDeadline } from '../../deadline.ts';
+import { GatewayError } from '../../errors.ts';
+import { isSource } from '../../http/pieces/body-source.ts';
+import { directRequest } from '../../upstream/direct-request.ts';
+import { memberOf, parse } from '../../upstream/error-outcome.ts';
+import { wrapConnectionError } from '../../upstream/http/http-transport.ts';
+import type { Call, ResponseHeaders, Sink, UpstreamRequest } from '../../upstream/transport.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import { collect } from '../realtime-dial.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket-frames.ts';
+import { handshakeHeaders, problemOf101 } from '../websocket-handshake.ts';
 import { type EventFacts, eventFacts } from './socket-events.ts';
-import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
-import { handshakeHeaders, problemOf101 } from './websocket-handshake.ts';
 
 /** Time for the upstream to answer a Close, and for the body of a rejected handshake. */
 const CLOSE_MS = 1_000;

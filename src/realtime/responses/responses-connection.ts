@@ -1,13 +1,13 @@
 // One client connection of the Responses API over a WebSocket (RFC 6455): reads its events, has each response made as a request, one at
 // a time in each lane, and writes their events. It lives from the 101 to the end of the connection.
 import type { Socket } from 'node:net';
-import { startDeadline } from '../deadline.ts';
-import { type ErrorCode, GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange/exchange.ts';
-import type { Upgrade } from '../http/exchange/upgrade.ts';
+import { startDeadline } from '../../deadline.ts';
+import { type ErrorCode, GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import type { Upgrade } from '../../http/exchange/upgrade.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket-frames.ts';
 import { InnerRequest } from './inner-request.ts';
 import { errorEvent, eventFacts, steerFailed } from './socket-events.ts';
-import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
 /** Time for the client to answer a Close. */
 const CLOSE_MS = 1_000;

@@ -1,29 +1,29 @@
 // `GET /v1/responses` as a WebSocket: the handshake, and what the responses of one connection share. Each `response.create` takes the
 // steps of `POST /v1/responses`; responses-connection.ts reads and writes the events.
-import type { Authenticator } from '../auth/authenticator.ts';
-import { identify, offeredKey } from '../auth/identify.ts';
-import type { Principal } from '../auth/key/principal.ts';
-import { GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange/exchange.ts';
-import { UPGRADE_REQUIRED_HEADERS, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
-import type { Handler } from '../http/router.ts';
-import type { Server } from '../http/server.ts';
-import type { Endpoint, ResponseOrigin, SocketSession } from '../proxy/contracts/endpoint.ts';
-import { RESPONSES_EVENT } from '../proxy/endpoints/json-endpoints.ts';
-import type { ConfigSnapshot } from '../proxy/routes/config-snapshot.ts';
-import type { Route, RouteTable, Target } from '../proxy/routes/route-table.ts';
-import { RecentMap } from '../recent-map.ts';
-import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Upstream } from '../upstream/upstream.ts';
-import { readProtocols } from './realtime-request.ts';
+import type { Authenticator } from '../../auth/authenticator.ts';
+import { identify, offeredKey } from '../../auth/identify.ts';
+import type { Principal } from '../../auth/key/principal.ts';
+import { GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { UPGRADE_REQUIRED_HEADERS, upgradeRejectionOf } from '../../http/exchange/upgrade.ts';
+import type { Handler } from '../../http/router.ts';
+import type { Server } from '../../http/server.ts';
+import type { Endpoint, ResponseOrigin, SocketSession } from '../../proxy/contracts/endpoint.ts';
+import { RESPONSES_EVENT } from '../../proxy/endpoints/json-endpoints.ts';
+import type { ConfigSnapshot } from '../../proxy/routes/config-snapshot.ts';
+import type { Route, RouteTable, Target } from '../../proxy/routes/route-table.ts';
+import { RecentMap } from '../../recent-map.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import { readProtocols } from '../realtime-request.ts';
+import { acceptedHead, acceptOf } from '../websocket-handshake.ts';
 import { ResponsesConnection } from './responses-connection.ts';
 import { UpstreamSocket } from './upstream-socket.ts';
-import { acceptedHead, acceptOf } from './websocket-handshake.ts';
 
 /** Responses of a connection that a later one may continue although they are not stored. */
 const MAX_KNOWN = 256;
 
-interface ResponsesSocketsOptions {
+export interface ResponsesSocketsOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Pick<Metrics, 'responsesSockets'>;

@@ -2,10 +2,10 @@
 // the steps of any request, and this file knows none of them.
 import { IncomingMessage, type ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
-import type { Exchange } from '../http/exchange/exchange.ts';
-import { responseFor } from '../http/exchange/node-internals.ts';
-import { dataOf, readFields } from '../wire/sse-fields.ts';
-import { SseFrameScanner } from '../wire/sse-frames.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { responseFor } from '../../http/exchange/node-internals.ts';
+import { dataOf, readFields } from '../../wire/sse-fields.ts';
+import { SseFrameScanner } from '../../wire/sse-frames.ts';
 import { asMessage, errorAnswer } from './socket-events.ts';
 
 const HEAD_END = '\r\n\r\n';
