@@ -1,7 +1,7 @@
 // The entry point: the commands of the program. Each is in cli/, and `serve` in serve.ts.
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { type Program, runCommandLine } from './cli/program/command-line.ts';
+import { commandTree, type Program, runCommandLine } from './cli/program/command-line.ts';
 import type { CommandIo } from './cli/program/terminal.ts';
 import { VERSION } from './package-files.ts';
 
@@ -73,6 +73,12 @@ export const PROGRAM: Program = {
       name: 'usage',
       about: 'report usage, and close months',
       load: async () => (await import('./cli/usage/usage-command.ts')).USAGE,
+    },
+    {
+      name: 'completion',
+      about: 'print a script that completes commands in a shell',
+      load: async () =>
+        (await import('./cli/program/completion.ts')).completionCommand(() => commandTree(PROGRAM)),
     },
   ],
 };

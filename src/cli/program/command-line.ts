@@ -36,11 +36,11 @@ const HELP = new Set(['--help', '-h']);
  * @param start gets what the parsed command does
  */
 export async function commandTree(
-  { version, about, entries }: Program,
+  { about, entries }: Program,
   only?: string,
   start: (work: Work) => void = () => undefined,
 ): Promise<Command> {
-  const root = new StrictCommand({ name: 'tollgate', about: `tollgate ${version}, ${about}` });
+  const root = new StrictCommand({ name: 'tollgate', about });
   root.option('-v, --version', 'show the version');
   root.option(
     '--url <URL>',

@@ -34,6 +34,8 @@ export interface Operand {
   readonly name: string;
   readonly about: string;
   readonly isOptional?: boolean;
+  /** All words that it can be. */
+  readonly choices?: readonly string[];
 }
 
 /** What its help says of a command. */
@@ -120,6 +122,8 @@ export function command<const Known extends Options>(spec: CommandSpec<Known>): 
       for (const [each, option] of Object.entries(options)) built.addSpec(each, option);
       if (operand !== undefined) {
         const argument = new Argument(operand.name, operand.about);
+        // For the completion; a wrong word is an error of the command, which does not quote it.
+        if (operand.choices !== undefined) argument.argChoices = [...operand.choices];
         built.addArgument(operand.isOptional === true ? argument.argOptional() : argument);
       }
       return built.action(() => {
