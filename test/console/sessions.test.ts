@@ -4,7 +4,7 @@ import { OperatorSessions } from '../../src/console/operator-sessions.ts';
 import { isPrefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import { tempDir } from '../helpers/wait.ts';
-import { type ConsoleSetting, cookieFrom, startConsole } from './setting.ts';
+import { type ConsoleSetting, cookieFrom, csrfIn, startConsole } from './setting.ts';
 
 const PROXY = '127.0.0.9';
 const SSO = {
@@ -194,6 +194,29 @@ describe('an identity proxy', () => {
     expect([401, 403]).toContain(status);
     expect(text).not.toContain('signed in as');
   });
+});
+
+test('a person behind a proxy changes something only with the token of the page, and is told from an operator of that name', async () => {
+  const headers = { 'x-forwarded-user': 'ann@example.com' };
+  const page = await setting.call('GET', '/console', { from: PROXY, headers });
+  const post = (more: Record<string, string>) =>
+    setting.call('POST', '/api/v1/keys', {
+      from: PROXY,
+      headers: { ...headers, ...more },
+      body: { tier: 'Free' },
+    });
+  expect((await post({})).status).toBe(403);
+  expect((await post({ 'x-csrf-token': csrfIn(page.text), origin: 'https://evil.example' })).status).toBe(
+    403,
+  );
+  expect((await post({ 'x-csrf-token': csrfIn(page.text) })).status).toBe(200);
+  const events = await setting.call('GET', '/api/v1/events?what=keys.issue', { token });
+  expect(events.json).toMatchObject({ items: [{ actor: 'sso:ann@example.com', address: PROXY }] });
+  const other = await setting.call('GET', '/console', {
+    from: PROXY,
+    headers: { 'x-forwarded-user': 'eve' },
+  });
+  expect((await post({ 'x-csrf-token': csrfIn(other.text) })).status).toBe(403);
 });
 
 test('attempts are limited by address, and a token that was verified before is not affected', async () => {

@@ -1,10 +1,12 @@
 // Several workers, as real processes on a real Redis: they serve as one, and the exit of one does not affect the others.
 // TOLLGATE_LONG=1 adds one that hangs.
+
 import { rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { callAdmin } from '../console/setting.ts';
 import { LAUNCHER, Program } from '../e2e/program.ts';
 import { standardAnswer } from '../helpers/conversation.ts';
 import { configText, type Gateway, runCommand } from '../helpers/gateway.ts';
@@ -104,6 +106,36 @@ describe('two workers', () => {
   afterAll(async () => {
     await gateway?.close();
     await upstream?.[Symbol.asyncDispose]();
+  });
+
+  test('have one console and API at the primary, whose changes reach both', async () => {
+    const env = { TEST_DIR: gateway.directory.path };
+    const add = ['operators', 'add', 'ann', '--role', 'admin', '--config', gateway.configFile];
+    const token = (await runCommand(add, env)).stdout.trim();
+    const call = (method: string, path: string, body?: unknown) =>
+      callAdmin(gateway.adminUrl, method, `/api/v1${path}`, { token, body });
+    expect((await call('GET', '/me')).json).toMatchObject({ name: 'ann' });
+    expect((await call('GET', '/upstreams')).json).toMatchObject({
+      items: [{ upstream: 'up', state: 'ok' }],
+    });
+    const issued = await call('POST', '/keys', { tier: 'Pro' });
+    const key = String(Reflect.get(Object(issued.json), 'key'));
+    const held = await connectToBoth(gateway);
+    const statuses = async () =>
+      Promise.all(
+        held.map(async ({ client }) => {
+          const headers = { authorization: `Bearer ${key}` };
+          return (await client.ask({ method: 'GET', target: '/v1/models', headers })).status;
+        }),
+      );
+    expect(await statuses()).toEqual([200, 200]);
+    const revoked = await call('POST', `/keys/${key.slice(0, 8)}/revoke`, { reason: 'left' });
+    expect(revoked.json).toMatchObject({
+      record: { state: 'revoked' },
+      replicas: { confirmed: 2, total: 2 },
+    });
+    expect(await statuses()).toEqual([401, 401]);
+    for (const { client } of held) client.destroy();
   });
 
   test('serve on one port, share one metrics page, and are two replicas', async () => {
