@@ -144,6 +144,8 @@ describe('the store', () => {
 
   test.each([
     'sqlite:$' + '{DIR}',
+    // Where Node's own `mkdir -p` never returns.
+    'sqlite:/proc/none/deep/store.db',
     'sqlite:$' + '{DIR}/text',
     'sqlite:$' + '{DIR}/text/store.db',
     'sqlite::memory:',

@@ -3,7 +3,7 @@
 // Writes use one connection, one transaction at a time. Reads use another, which in WAL mode always sees the last commit and
 // never waits for a writer. Commits are durable (synchronous=FULL): with NORMAL, a power failure could lose acknowledged
 // commits, and a lost key cannot be shown again.
-import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
@@ -15,6 +15,7 @@ import { readSecretCheck, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
+import { makePrivateFolder } from './private-folder.ts';
 import { SqliteFile } from './sqlite-file.ts';
 import { explainSqliteOpening } from './sqlite-open-error.ts';
 import { retryWhileLocked, SqliteQueue, type SqliteQueueLimits } from './sqlite-queue.ts';
@@ -158,7 +159,7 @@ function openError(file: string, cause: unknown): StoreOpenError {
  * in POSIX, closing any descriptor of a file releases all locks of this process on it, including SQLite's.
  */
 function createPrivately(file: string): void {
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  makePrivateFolder(dirname(file));
   try {
     closeSync(openSync(file, 'wx', 0o600));
   } catch (error) {

@@ -2,9 +2,10 @@
 // system releases however the process ends. If the disk fails, usage is kept in a database in memory. The API is synchronous, because it
 // runs in a thread.
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, mkdirSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { makePrivateFolder } from '../../store/sqlite/private-folder.ts';
 import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
 import { patternParts, type UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
@@ -79,7 +80,7 @@ export class OutboxFile {
   /** Creates the file unless it exists. @throws the system's error, or SQLite's */
   open(): void {
     if (this.#file !== undefined && existsSync(this.#path)) return;
-    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
+    makePrivateFolder(this.directory);
     this.#path = join(this.directory, `${process.pid}.${randomBytes(6).toString('hex')}.outbox`);
     closeSync(openSync(this.#path, 'wx', 0o600));
     this.#file = openIndexed(this.#path);
