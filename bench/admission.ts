@@ -1,7 +1,6 @@
 // What admitting and settling a request costs, in one scope and in four, each with all limits and budgets: in memory in nanoseconds, in
-// Redis as a multiple of one bare round trip in the same run, and the CPU time of both processes: `node bench/admission.ts`. Medians of
-// many samples, taken in turns.
-
+// Redis as a multiple of one bare round trip in the same run, and the CPU time of both processes; and what two shards of a Cluster carry
+// of many holders: `node bench/admission.ts`. Medians of many samples, taken in turns.
 import type { TierLimits } from '../src/config/limit-table.ts';
 import { eachLimit, eachTotal } from '../src/config/limit-table.ts';
 import { InitialTotals } from '../src/limits/initial-totals.ts';
@@ -12,7 +11,7 @@ import { makeScope, makeScopes, type Scopes } from '../src/limits/scope.ts';
 import { RedisClient } from '../src/redis/redis-client.ts';
 import { createLogger } from '../src/telemetry/log/logger.ts';
 import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
-import { startRedis } from '../test/helpers/redis.ts';
+import { type RedisServer, startCluster, startRedis } from '../test/helpers/redis.ts';
 
 /** None is ever reached, so that every request does all of the work. */
 const LIMITS: TierLimits = eachLimit(() => 1e12);
@@ -103,6 +102,17 @@ async function compareMany(works: (() => Promise<unknown>)[]): Promise<number[]>
   return samples.map(median);
 }
 
+async function connect(url: string): Promise<RedisClient> {
+  const client = new RedisClient({
+    url,
+    logger: createLogger(process.stderr, 'warn'),
+    commandMs: 5000,
+    startMs: 10_000,
+  });
+  await client.start();
+  return client;
+}
+
 for (const holders of [1, 1000, 20_000]) {
   const [one, four] = [await inMemory(holders, oneScope), await inMemory(holders, fourScopes)];
   console.log(
@@ -111,12 +121,7 @@ for (const holders of [1, 1000, 20_000]) {
 }
 
 await using server = await startRedis();
-const client = new RedisClient({
-  url: server.url,
-  logger: createLogger(process.stderr, 'warn'),
-  commandMs: 5000,
-});
-await client.start();
+const client = await connect(server.url);
 const limiter = new RedisLimiter({ redis: client, initialTotals, metrics: METRICS });
 const ping = () => client.run((redis) => redis.get('nothing'));
 const admitIn = async (scopes: Scopes) => settle(await limiter.admit(scopes, AMOUNTS));
@@ -138,8 +143,8 @@ for (const [name, measure] of [
   );
 }
 
-/** CPU time of redis-server so far, in microseconds. */
-async function redisTime(): Promise<number> {
+/** CPU time of a server so far, in microseconds. */
+async function redisTime(server: RedisServer): Promise<number> {
   const info = String(await server.command('INFO', 'cpu'));
   const seconds = (name: string) => Number(new RegExp(`${name}:([0-9.]+)`).exec(info)?.[1] ?? Number.NaN);
   return (seconds('used_cpu_user') + seconds('used_cpu_sys')) * 1e6;
@@ -155,14 +160,14 @@ interface Times {
 const times = [ONE, FOUR].map((scopes): Times => ({ scopes, redis: [], replica: [] }));
 for (let round = 0; round < 15; round += 1) {
   for (const { scopes, redis, replica } of times) {
-    const [before, own] = [await redisTime(), process.cpuUsage()];
+    const [before, own] = [await redisTime(server), process.cpuUsage()];
     for (let done = 0; done < BATCH; done += 50) {
       await Promise.all(Array.from({ length: 50 }, () => admitIn(scopes)));
       await limiter.settled();
     }
     const { user, system } = process.cpuUsage(own);
     if (round < 3) continue;
-    redis.push(((await redisTime()) - before) / BATCH);
+    redis.push(((await redisTime(server)) - before) / BATCH);
     replica.push((user + system) / BATCH);
   }
 }
@@ -173,3 +178,43 @@ for (const { scopes, redis, replica } of times) {
 }
 await limiter.close();
 await client.close();
+
+/** CPU time of a request in the busiest of some servers, of 1000 holders in turn. */
+async function inBusiest(url: string, servers: readonly RedisServer[]): Promise<() => Promise<number>> {
+  const client = await connect(url);
+  const limiter = new RedisLimiter({ redis: client, initialTotals, metrics: METRICS });
+  ends.defer(async () => {
+    await limiter.close();
+    await client.close();
+  });
+  const holders = Array.from({ length: BATCH }, (_, number) => oneScope(`holder-${number}`));
+  // Each server has as many at once.
+  const together = 50 * servers.length;
+  return async () => {
+    const before = await Promise.all(servers.map(redisTime));
+    for (let start = 0; start < BATCH; start += together) {
+      await Promise.all(
+        holders.slice(start, start + together).map(async (scopes) => settle(await limiter.admit(scopes, AMOUNTS))),
+      );
+      await limiter.settled();
+    }
+    const after = await Promise.all(servers.map(redisTime));
+    return Math.max(...after.map((time, index) => time - (before[index] ?? 0))) / BATCH;
+  };
+}
+
+await using ends = new AsyncDisposableStack();
+const cluster = ends.use(await startCluster(2));
+const measures = [await inBusiest(server.url, [server]), await inBusiest(cluster.url, cluster.nodes)];
+const busiest: number[][] = measures.map(() => []);
+for (let round = 0; round < 15; round += 1) {
+  for (const [index, measure] of measures.entries()) {
+    const time = await measure();
+    if (round >= 3) busiest[index]?.push(time);
+  }
+}
+const [one = 0, two = 0] = busiest.map(median);
+console.log(
+  `1000 holders, each request a call: ${one.toFixed(1)} µs of one redis-server, ${two.toFixed(1)} µs of the busier of two shards, ` +
+    `which carry ${(one / two).toFixed(2)} times as many requests`,
+);

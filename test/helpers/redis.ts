@@ -304,25 +304,20 @@ export interface RedisCluster extends AsyncDisposable {
 }
 
 /** Three masters with a third of the slots each, no replicas. */
-export async function startCluster(): Promise<RedisCluster> {
+export async function startCluster(shards = 3): Promise<RedisCluster> {
   await needRedis();
   await using started = new AsyncDisposableStack();
   const nodes: Server[] = [];
-  for (let number = 0; number < 3; number += 1) {
+  for (let number = 0; number < shards; number += 1) {
     const args = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'];
     // Nodes share a directory with nobody. The port of the bus is by default the other one plus 10000, which may not exist.
     args.push('--cluster-port', `${await closedPort()}`);
     nodes.push(started.use(await Server.start({ args })));
   }
-  const ranges = [
-    [0, 5460],
-    [5461, 10_922],
-    [10_923, 16_383],
-  ];
+  const firstSlot = (index: number) => Math.ceil((index * 16_384) / shards);
   const [first] = nodes;
   for (const [index, node] of nodes.entries()) {
-    const [from = 0, to = 0] = ranges[index] ?? [];
-    await node.command('CLUSTER', 'ADDSLOTSRANGE', from, to);
+    await node.command('CLUSTER', 'ADDSLOTSRANGE', firstSlot(index), firstSlot(index + 1) - 1);
     await node.command('CLUSTER', 'SET-CONFIG-EPOCH', index + 1);
     if (first === undefined || node === first) continue;
     const bus = await first.command('CONFIG', 'GET', 'cluster-port');
@@ -331,7 +326,7 @@ export async function startCluster(): Promise<RedisCluster> {
   for (const node of nodes) {
     await until(async () => {
       const info = String(await node.command('CLUSTER', 'INFO'));
-      return info.includes('cluster_state:ok') && info.includes('cluster_known_nodes:3');
+      return info.includes('cluster_state:ok') && info.includes(`cluster_known_nodes:${shards}\r`);
     }, 'a working Cluster');
   }
   const all = started.move();
