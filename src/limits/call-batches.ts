@@ -61,7 +61,7 @@ export class CallBatches {
 
   /** Sends everything. */
   flush(): void {
-    this.#sendAll(this.#held);
+    this.#sendHeld();
     this.#sendDue();
   }
 
@@ -76,7 +76,7 @@ export class CallBatches {
   #heldFor(name: string, scopes: Scopes): CallBatch {
     const batch = this.#held.get(name) ?? { scopes, releases: [], reservations: [] };
     this.#held.set(name, batch);
-    this.#timer ??= setTimeout(() => this.#sendAll(this.#held), this.#maxWaitMs);
+    this.#timer ??= setTimeout(() => this.#sendHeld(), this.#maxWaitMs);
     return batch;
   }
 
@@ -90,15 +90,14 @@ export class CallBatches {
   #sendDue(): void {
     clearImmediate(this.#turn);
     this.#turn = undefined;
-    this.#sendAll(this.#due);
+    for (const batch of this.#due.values()) this.#send(batch);
+    this.#due.clear();
   }
 
-  #sendAll(batches: Map<string, CallBatch>): void {
-    if (batches === this.#held) {
-      clearTimeout(this.#timer);
-      this.#timer = undefined;
-    }
-    for (const batch of batches.values()) this.#send(batch);
-    batches.clear();
+  #sendHeld(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    for (const batch of this.#held.values()) this.#send(batch);
+    this.#held.clear();
   }
 }

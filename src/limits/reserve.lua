@@ -259,10 +259,11 @@ local function isOlder(scope, lease)
   return scope.hasTotals and lease.begun < scope.values[5]
 end
 
-local function addRequest(scope, lease)
+-- @param times 1, or -1 to undo it
+local function addRequest(values, lease, times)
   for order = 1, #TOTAL_KINDS do
     local field = HEAD + 2 * order
-    if TOTAL_KINDS[order] == 1 then scope.values[field] = scope.values[field] + amount(lease, order) end
+    if TOTAL_KINDS[order] == 1 then values[field] = max(0, values[field] + times * amount(lease, order)) end
   end
 end
 
@@ -318,15 +319,9 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
     end
     if scope.hasTotals then
       addTotals(scope, amounts)
-      if isIn and requests < 0 then
-        for order = 1, #TOTAL_KINDS do
-          local field = HEAD + 2 * order
-          if TOTAL_KINDS[order] == 1 then values[field] = max(0, values[field] - amount(lease, order)) end
-        end
-      elseif not isHeld and isOlder(scope, lease) then
-        -- Redis was emptied meanwhile, and the store did not know a request that ran.
-        addRequest(scope, lease)
-      end
+      if isIn and requests < 0 then addRequest(values, lease, -1) end
+      -- Redis was emptied meanwhile, and the store did not know a request that ran.
+      if not isHeld and isOlder(scope, lease) then addRequest(values, lease, 1) end
     end
     if raws[index] then scope.isChanged = true end
   end
@@ -373,8 +368,7 @@ if operation == 'enter' then
   for _, scope in ipairs(scopes) do
     if age < windowMs then count(scope, now - age, amounts, 1) end
     for order = 1, scope.hasTotals and #TOTAL_KINDS or 0 do
-      local field = HEAD + 2 * order
-      scope.values[field] = scope.values[field] + amount(lease, order)
+      scope.values[HEAD + 2 * order] = scope.values[HEAD + 2 * order] + amount(lease, order)
     end
     scope.values[4] = scope.values[4] + 1
     write(scope)
