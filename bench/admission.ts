@@ -179,42 +179,47 @@ for (const { scopes, redis, replica } of times) {
 await limiter.close();
 await client.close();
 
-/** CPU time of a request in the busiest of some servers, of 1000 holders in turn. */
-async function inBusiest(url: string, servers: readonly RedisServer[]): Promise<() => Promise<number>> {
-  const client = await connect(url);
-  const limiter = new RedisLimiter({ redis: client, initialTotals, metrics: METRICS });
-  ends.defer(async () => {
-    await limiter.close();
-    await client.close();
-  });
-  const holders = Array.from({ length: BATCH }, (_, number) => oneScope(`holder-${number}`));
-  // Each server has as many at once.
-  const together = 50 * servers.length;
-  return async () => {
-    const before = await Promise.all(servers.map(redisTime));
-    for (let start = 0; start < BATCH; start += together) {
-      await Promise.all(
-        holders.slice(start, start + together).map(async (scopes) => settle(await limiter.admit(scopes, AMOUNTS))),
-      );
-      await limiter.settled();
-    }
-    const after = await Promise.all(servers.map(redisTime));
-    return Math.max(...after.map((time, index) => time - (before[index] ?? 0))) / BATCH;
-  };
+await using cluster = await startCluster(2);
+const clusterClient = await connect(cluster.url);
+const clusterLimiter = new RedisLimiter({ redis: clusterClient, initialTotals, metrics: METRICS });
+
+/** Holders of each of the two shards. */
+async function holdersByShard(): Promise<readonly [Scopes[], Scopes[]]> {
+  const shards: [Scopes[], Scopes[]] = [[], []];
+  const [node] = cluster.nodes;
+  for (let number = 0; shards.some(({ length }) => length < BATCH); number += 1) {
+    const slot = Number(await node?.command('CLUSTER', 'KEYSLOT', `holder-${number}`));
+    shards[slot < 8192 ? 0 : 1].push(oneScope(`holder-${number}`));
+  }
+  return shards;
 }
 
-await using ends = new AsyncDisposableStack();
-const cluster = ends.use(await startCluster(2));
-const measures = [await inBusiest(server.url, [server]), await inBusiest(cluster.url, cluster.nodes)];
-const busiest: number[][] = measures.map(() => []);
-for (let round = 0; round < 15; round += 1) {
-  for (const [index, measure] of measures.entries()) {
-    const time = await measure();
-    if (round >= 3) busiest[index]?.push(time);
+/** CPU time of a request in the busier shard. @param together how many are under way at once */
+async function inBusierShard(holders: readonly Scopes[], together: number): Promise<number> {
+  const before = await Promise.all(cluster.nodes.map(redisTime));
+  for (let start = 0; start < holders.length; start += together) {
+    const some = holders.slice(start, start + together);
+    await Promise.all(some.map(async (scopes) => settle(await clusterLimiter.admit(scopes, AMOUNTS))));
+    await clusterLimiter.settled();
   }
+  const after = await Promise.all(cluster.nodes.map(redisTime));
+  return Math.max(...after.map((time, index) => time - (before[index] ?? 0))) / holders.length;
 }
-const [one = 0, two = 0] = busiest.map(median);
+
+const [first, second] = await holdersByShard();
+const spread = first.slice(0, BATCH / 2).flatMap((scopes, index) => [scopes, second[index] ?? scopes]);
+const busier: readonly [number[], number[]] = [[], []];
+for (let round = 0; round < 15; round += 1) {
+  // Each shard has as many at once.
+  const [alone, both] = [await inBusierShard(first.slice(0, BATCH), 50), await inBusierShard(spread, 100)];
+  if (round < 3) continue;
+  busier[0].push(alone);
+  busier[1].push(both);
+}
+const [alone, both] = [median(busier[0]), median(busier[1])];
 console.log(
-  `1000 holders, each request a call: ${one.toFixed(1)} µs of one redis-server, ${two.toFixed(1)} µs of the busier of two shards, ` +
-    `which carry ${(one / two).toFixed(2)} times as many requests`,
+  `in a Cluster, ${BATCH} holders, each request a call: ${alone.toFixed(1)} µs of the shard that has all of them, ` +
+    `${both.toFixed(1)} µs of the busier of two, which carry ${(alone / both).toFixed(2)} times as many requests`,
 );
+await clusterLimiter.close();
+await clusterClient.close();
