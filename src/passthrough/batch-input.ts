@@ -1,10 +1,11 @@
-// Checks the input file of a batch: each of its lines is a request that the upstream runs with the operator's credentials, and may
-// refer to objects like any other request.
-import { GatewayError } from '../errors.ts';
+// Reads the input file of a batch: each of its lines is a request that the upstream runs with the operator's credentials. It names a
+// model, and may refer to objects like any other request.
+import { foldSteps } from '../config/schema/body-rules.ts';
+import { type ErrorCode, GatewayError } from '../errors.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
-import { MemberSearch, WatchedMembers } from '../proxy/routes/watched-members.ts';
-import { memberOf } from '../upstream/error-outcome.ts';
-import { JsonWalk } from '../wire/json-walk.ts';
+import { jsonString, scanRequest, spliceSpans, textAt, type Wanted } from '../proxy/request/request-scan.ts';
+import { type FoundMembers, WatchedMembers } from '../proxy/routes/watched-members.ts';
+import type { Span } from '../wire/json.ts';
 
 /** OpenAI accepts 200 MB. */
 export const MAX_BATCH_INPUT = 256 * 1024 * 1024;
@@ -17,72 +18,107 @@ const LF = 0x0a;
 const ROOT = 'body';
 
 const INPUT_FILE = 'input_file_id';
-const INPUT_FILE_MEMBER = new WatchedMembers([INPUT_FILE]);
+const ENDPOINT = 'endpoint';
+const MEMBERS = new WatchedMembers([INPUT_FILE, ENDPOINT]);
+const BODY_MEMBER = new WatchedMembers([ROOT]);
 
-/**
- * The input file of a batch; undefined if the request names none.
- * @param body a valid JSON text
- * @throws GatewayError duplicate_parameter, or invalid_value for another spelling, because the upstream could read another file
- */
-export function inputFileOf(body: Buffer): string | undefined {
-  const search = new MemberSearch(INPUT_FILE_MEMBER);
-  new JsonWalk(search).advance(body, body.length, true);
-  const [member] = search.found.values();
-  if (member === undefined) return undefined;
-  const param = { param: INPUT_FILE };
-  if (member.isTwice) {
-    const message = `The parameter '${INPUT_FILE}' is given more than once.`;
-    throw new GatewayError('duplicate_parameter', message, param);
-  }
-  const id = memberOf(JSON.parse(body.toString()), INPUT_FILE);
-  if (id === undefined) {
-    const message = `The parameter '${INPUT_FILE}' is spelled differently: spell it exactly like this.`;
-    throw new GatewayError('invalid_value', message, param);
-  }
-  return typeof id === 'string' ? id : undefined;
+/** What a request for a batch names; a member that is missing or no text is left to the upstream. */
+export interface BatchOrder {
+  readonly inputFile: string | undefined;
+  /** Of the value of `input_file_id`. */
+  readonly span: Span;
+  readonly endpoint: string | undefined;
 }
 
+/**
+ * @param body a valid JSON text
+ * @throws GatewayError duplicate_parameter, or invalid_value for another spelling, because the upstream could read another value
+ */
+export function batchOrderOf(body: Buffer): BatchOrder {
+  const found = MEMBERS.search(body);
+  const span = spanOf(body, found, INPUT_FILE);
+  const endpoint = textAt(body, spanOf(body, found, ENDPOINT));
+  return { inputFile: textAt(body, span), span: span ?? { start: 0, end: 0 }, endpoint };
+}
+
+/** The model of a line, and how it is replaced. */
+export interface LineModel {
+  readonly model: string;
+  /** The line with the model's name at the upstream. */
+  rewrite(model: string): Buffer;
+}
+
+/**
+ * @param line a valid JSON text
+ * @param wanted of the endpoint of the batch
+ * @throws GatewayError as `scanRequest`, for the body of the line
+ */
+export function modelOfLine(line: Buffer, wanted: Wanted): LineModel {
+  const span = spanOf(line, BODY_MEMBER.search(line), ROOT);
+  if (span === undefined) throw invalid(ROOT, 'is missing in a line of the input file');
+  const body = line.subarray(span.start, span.end);
+  const { model, modelSpan, insertAt, isEmpty } = scanRequest(body, wanted);
+  return {
+    model,
+    rewrite(name) {
+      const value = jsonString(name);
+      const edit =
+        modelSpan === null
+          ? {
+              span: { start: insertAt, end: insertAt },
+              bytes: Buffer.concat([Buffer.from(`${isEmpty ? '' : ','}"model":`), value]),
+            }
+          : { span: modelSpan, bytes: value };
+      const rewritten = spliceSpans(body, [edit]);
+      return Buffer.concat([line.subarray(0, span.start), rewritten, line.subarray(span.end)]);
+    },
+  };
+}
+
+/**
+ * The lines of a file that are not blank, without their ends.
+ * @throws GatewayError request_too_large for a line over 32 MiB, and what the pieces throw
+ */
+export async function* linesOf(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+  let parts: Buffer[] = [];
+  let size = 0;
+  const keep = (part: Buffer): void => {
+    size += part.length;
+    if (size > MAX_LINE) throw new GatewayError('request_too_large', 'A line of the file is too long.');
+    parts.push(part);
+  };
+  const take = (): Buffer => {
+    const line = Buffer.concat(parts);
+    parts = [];
+    size = 0;
+    return line;
+  };
+  for await (const piece of pieces) {
+    let start = 0;
+    for (let end = piece.indexOf(LF); end !== -1; end = piece.indexOf(LF, start)) {
+      keep(piece.subarray(start, end));
+      const line = take();
+      if (!isBlank(line)) yield line;
+      start = end + 1;
+    }
+    keep(piece.subarray(start));
+  }
+  const last = take();
+  if (!isBlank(last)) yield last;
+}
+
+/** Finds the objects that the lines of an input file refer to. */
 export class BatchInput {
   readonly #check: (found: ReferenceFinder) => Promise<void>;
   #found = new ReferenceFinder({ root: ROOT });
-  #parts: Buffer[] = [];
-  #size = 0;
 
   /** @param check throws for references that the holder may not use */
   constructor(check: (found: ReferenceFinder) => Promise<void>) {
     this.#check = check;
   }
 
-  /** @throws GatewayError invalid_json, request_too_large, or what `check` throws */
-  async add(chunk: Buffer): Promise<void> {
-    let start = 0;
-    for (let end = chunk.indexOf(LF); end !== -1; end = chunk.indexOf(LF, start)) {
-      this.#keep(chunk.subarray(start, end));
-      await this.#line();
-      start = end + 1;
-    }
-    this.#keep(chunk.subarray(start));
-  }
-
-  /** The file is complete. Throws like `add`. */
-  async end(): Promise<void> {
-    await this.#line();
-    await this.#check(this.#found);
-  }
-
-  #keep(part: Buffer): void {
-    if (part.length === 0) return;
-    this.#size += part.length;
-    if (this.#size > MAX_LINE)
-      throw new GatewayError('request_too_large', 'A line of the input file is too long.');
-    this.#parts.push(part);
-  }
-
-  async #line(): Promise<void> {
-    const line = Buffer.concat(this.#parts);
-    this.#parts = [];
-    this.#size = 0;
-    if (line.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d)) return;
+  /** @throws GatewayError invalid_json, or what `check` throws */
+  async add(line: Buffer): Promise<void> {
     try {
       this.#found.addJson(line);
     } catch (cause) {
@@ -93,4 +129,27 @@ export class BatchInput {
     await this.#check(this.#found);
     this.#found = new ReferenceFinder({ root: ROOT });
   }
+
+  /** The file is complete. @throws what `check` throws */
+  async end(): Promise<void> {
+    await this.#check(this.#found);
+  }
+}
+
+/** The span of a member's value. @throws GatewayError for a member that two readers could take for another */
+function spanOf(text: Buffer, found: FoundMembers, name: string): Span | undefined {
+  const member = found.get(foldSteps([name]));
+  if (member === undefined) return undefined;
+  if (member.isTwice) throw invalid(name, 'is given more than once', 'duplicate_parameter');
+  if (JSON.parse(text.toString('utf8', member.start, member.nameEnd)) !== name)
+    throw invalid(name, 'is spelled differently: spell it exactly like this');
+  return { start: member.valueStart, end: member.end };
+}
+
+function invalid(param: string, what: string, code: ErrorCode = 'invalid_value'): GatewayError {
+  return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+}
+
+function isBlank(line: Buffer): boolean {
+  return line.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
 }

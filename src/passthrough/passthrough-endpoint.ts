@@ -15,7 +15,7 @@ import { answer, answerError, hasBody } from '../http/exchange/response-writer.t
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import { changeLimits } from '../limits/scope.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
-import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
+import { HolderObjects, type ObjectOwners, type SeenObject } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import {
@@ -24,16 +24,23 @@ import {
 } from '../proxy/reservation/running-reservation.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
+import type { RouteTable } from '../proxy/routes/route-table.ts';
 import { askAuthorized } from '../upstream/direct-request.ts';
 import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
-import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
+import { type BatchCall, countOutput, modelOfBatch, prepareBatch } from './batches.ts';
 import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
-import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
-import { type PipedAnswer, pipe } from './passthrough-pipe.ts';
+import {
+  type FoundOperation,
+  findOperation,
+  needsReading,
+  type Operation,
+  seenIn,
+} from './passthrough-operations.ts';
+import { type PipedAnswer, type PipedBody, pipe } from './passthrough-pipe.ts';
 
 /** Maximum bytes of answers that are read before they are returned. */
 const MAX_ANSWER = 4 * 1024 * 1024;
@@ -52,6 +59,10 @@ interface PassthroughOptions {
 /** One call of a client. */
 interface Call {
   readonly exchange: Exchange;
+  readonly principal: Principal;
+  readonly config: DynamicConfig;
+  readonly routes: RouteTable;
+  readonly reservation: RunningReservation;
   readonly found: FoundOperation;
   readonly upstream: Upstream;
   readonly objects: HolderObjects;
@@ -67,7 +78,9 @@ interface Question {
   readonly method: string;
   readonly path: string;
   readonly search: string;
-  readonly body: Buffer | { readonly limit: number };
+  readonly body: PipedBody;
+  /** Content type of a body that is not the client's. */
+  readonly type?: string;
 }
 
 /** An error response of the upstream. */
@@ -111,6 +124,10 @@ export class Passthrough {
     );
     const call = {
       exchange,
+      principal,
+      config,
+      routes,
+      reservation,
       found,
       upstream,
       objects: new HolderObjects(objects, upstream.name, principal.holderId),
@@ -193,8 +210,13 @@ export class Passthrough {
     const { exchange, found, upstream, objects, path, search } = call;
     const { operation } = found;
     if (operation.lists !== undefined) return this.#list(call, operation.lists);
-    if (operation.makes === 'batch' && Buffer.isBuffer(body)) await this.#checkBatch(call, body);
-    const piped = await this.#ask(call, { method: exchange.method, path, search, body });
+    const batch =
+      operation.makes === 'batch' && Buffer.isBuffer(body)
+        ? await prepareBatch(this.#batchCall(call), body)
+        : undefined;
+    const [counted] = operation.mayCount === true ? found.ids : [];
+    if (counted !== undefined) await countOutput(this.#batchCall(call), counted, call.reservation);
+    const piped = await this.#ask(call, { method: exchange.method, path, search, body: batch?.body ?? body });
     const { idle } = upstream.config.timeouts;
     if (!needsReading(operation)) {
       if (!(await pipeAnswer(exchange, piped, idle))) {
@@ -211,7 +233,7 @@ export class Passthrough {
       idle,
     );
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
-    else await objects.claim(seenIn(operation, parseAnswer(bytes)));
+    else await objects.claim(recordsOf(operation, parseAnswer(bytes), batch?.model));
     const [id] = found.ids;
     // If this fails, the upstream answers later requests that there is no such object.
     if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
@@ -232,7 +254,7 @@ export class Passthrough {
         await objects.claim(found.operation.derives?.(parseAnswer(bytes)) ?? []);
         return bytes;
       },
-      ended: (id) => objects.markDeleted(id),
+      ended: async (id) => void (await objects.markDeleted(id)),
     });
     answer(exchange, 200, { 'content-type': 'application/json' }, list);
   }
@@ -248,29 +270,44 @@ export class Passthrough {
     }
   }
 
-  /** Checks the input file of a batch. Files never change. */
-  async #checkBatch(call: Call, body: Buffer): Promise<void> {
+  /** What batches.ts needs of a call. */
+  #batchCall(call: Call): BatchCall {
     const { exchange, upstream, objects } = call;
-    const id = inputFileOf(body);
-    if (id === undefined) return;
-    const piped = await this.#ask(call, {
-      method: 'GET',
-      path: `/v1/files/${encodeURIComponent(id)}/content`,
-      search: '',
-      body: NO_BODY,
-    });
-    // Its lines are requests for models, which may also refer to shared objects.
-    const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
+    const { idle } = upstream.config.timeouts;
+    return {
+      ...call,
+      metering: this.#options.metering,
+      contentOf: (id, max) => this.#contentOf(call, id, max),
+      upload: async (form, type) => {
+        const piped = await this.#ask(call, {
+          method: 'POST',
+          path: '/v1/files',
+          search: '',
+          body: form,
+          type,
+        });
+        const answer = parseAnswer(await collectAnswer(exchange, piped, MAX_ANSWER, idle));
+        const [file] = seenIn(findOperation('POST', '/v1/files').operation, answer);
+        if (file === undefined) throw new GatewayError('upstream_invalid_response');
+        await objects.claim([file]);
+        return file.id;
+      },
+    };
+  }
+
+  async *#contentOf(call: Call, id: string, max: number): AsyncGenerator<Buffer, void> {
+    const { exchange, upstream } = call;
+    const path = `/v1/files/${encodeURIComponent(id)}/content`;
+    const piped = await this.#ask(call, { method: 'GET', path, search: '', body: NO_BODY });
     const { total, idle } = upstream.config.timeouts;
     const stop = startDeadline(total, () => piped.abort());
     try {
       let size = 0;
       for await (const piece of piecesOf(exchange, piped, idle)) {
         size += piece.length;
-        if (size > MAX_BATCH_INPUT) throw bodyTooLarge(MAX_BATCH_INPUT);
-        await input.add(piece);
+        if (size > max) throw bodyTooLarge(max);
+        yield piece;
       }
-      await input.end();
     } finally {
       stop();
     }
@@ -298,7 +335,7 @@ export class Passthrough {
   /** @returns the answer, or the failure that an error response means */
   async #askOnce(
     { exchange, upstream }: Call,
-    { method, path, search, body }: Question,
+    { method, path, search, body, type }: Question,
   ): Promise<PipedAnswer | Failure> {
     const { headers } = exchange.request;
     const own: Record<string, string> = upstream.headersFor(headers, exchange.id);
@@ -307,8 +344,9 @@ export class Passthrough {
       const value = headers[name];
       if (typeof value === 'string') own[name] = value;
     }
+    if (type !== undefined) own['content-type'] = type;
     // A body that was read whole is decoded.
-    if (!Buffer.isBuffer(body) && headers['content-encoding'] !== undefined)
+    if ('limit' in body && headers['content-encoding'] !== undefined)
       own['content-encoding'] = headers['content-encoding'];
     const piped = await pipe({
       exchange,
@@ -327,6 +365,13 @@ export class Passthrough {
     exchange.throwIfStopped();
     return withoutCredential(judgeErrorResponse(statusCode, received, text), upstream);
   }
+}
+
+/** What the holder owns after this answer. @param model of a batch */
+function recordsOf(operation: Operation, answer: unknown, model: string | undefined): readonly SeenObject[] {
+  const seen = seenIn(operation, answer);
+  const [first] = seen;
+  return model === undefined || first === undefined ? seen : [...seen, modelOfBatch(first.id, model)];
 }
 
 function isOffered(path: string, paths: readonly string[]): boolean {

@@ -4,6 +4,7 @@
 import { GatewayError } from '../errors.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
+import { uncountedOutput } from './batches.ts';
 
 type BodyKind =
   /** None, or JSON, which is read whole and checked. */
@@ -29,16 +30,21 @@ export interface Operation {
   readonly ends?: boolean;
   /** Objects in the answer, or in an element of a list, that derive from the holder's. */
   readonly derives?: (answer: unknown) => readonly SeenObject[];
+  /** The answer may be the output of a batch, whose tokens are counted when it is first read. */
+  readonly mayCount?: boolean;
   /** The answer is an item of a conversation, or a list of items, which later requests may refer to. */
   readonly hasItems?: boolean;
 }
 
 /** A batch names its result files once they exist. */
 function filesOfBatch(answer: unknown): readonly SeenObject[] {
-  return ['output_file_id', 'error_file_id'].flatMap((name) => {
+  const batch = textIn(answer, 'id');
+  const output = textIn(answer, 'output_file_id');
+  const files = ['output_file_id', 'error_file_id'].flatMap((name) => {
     const id = textIn(answer, name);
     return id === undefined ? [] : [{ id, kind: 'file', purpose: 'batch_output' }];
   });
+  return output === undefined || batch === undefined ? files : [...files, uncountedOutput(output, batch)];
 }
 
 /** A completed upload becomes a file. */
@@ -58,13 +64,13 @@ const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...post('files'), body: 'stream', makes: 'file' },
   get('files/{}'),
   { ...remove('files/{}'), ends: true },
-  get('files/{}/content'),
+  { ...get('files/{}/content'), mayCount: true },
   { ...post('uploads'), makes: 'upload' },
   { ...post('uploads/{}/parts'), body: 'stream', makes: 'part' },
   { ...post('uploads/{}/complete'), derives: fileOfUpload },
   post('uploads/{}/cancel'),
   { ...get('batches'), lists: 'batch', derives: filesOfBatch },
-  { ...post('batches'), makes: 'batch', runs: 'a batch', derives: filesOfBatch },
+  { ...post('batches'), makes: 'batch', derives: filesOfBatch },
   { ...get('batches/{}'), derives: filesOfBatch },
   { ...post('batches/{}/cancel'), derives: filesOfBatch },
   { ...get('vector_stores'), lists: 'vector_store' },

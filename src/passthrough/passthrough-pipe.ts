@@ -5,7 +5,7 @@ import { Socket } from 'node:net';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
 import { startDeadline } from '../deadline.ts';
-import { GatewayError } from '../errors.ts';
+import { GatewayError, wrapError } from '../errors.ts';
 import { bodyTooLarge } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
@@ -25,9 +25,11 @@ interface PipeOrder {
   readonly path: string;
   /** Without framing headers, which are added here. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The whole body, or the maximum size of the client's body, which is streamed. */
-  readonly body: Buffer | { readonly limit: number };
+  readonly body: PipedBody;
 }
+
+/** The whole body, a body that is made while it is sent, or the maximum size of the client's body, which is streamed. */
+export type PipedBody = Buffer | Readable | { readonly limit: number };
 
 /** An answer whose head has arrived. */
 export interface PipedAnswer {
@@ -131,6 +133,7 @@ class Pipe {
       buffer: this.#body(idle),
     };
     if (Buffer.isBuffer(body)) this.#await(connect + headers);
+    else if (body instanceof Readable) this.#await(config.timeouts.total);
     const request = this.#facade();
     // http-proxy-3 needs a response, but nothing is written to it: `selfHandleResponse` is set.
     proxy.web(request, new ServerResponse(request), options, this.#onError);
@@ -152,6 +155,7 @@ class Pipe {
   #body(idle: number): Readable {
     const { exchange, body } = this.#order;
     if (Buffer.isBuffer(body)) return Readable.from(body.length === 0 ? [] : [body]);
+    if (body instanceof Readable) return body.on('error', this.#onBodyError);
     const counted = new Counted(body.limit, () => this.#fail(bodyTooLarge(body.limit)));
     this.#counted = counted;
     const { request, response } = exchange;
@@ -198,6 +202,11 @@ class Pipe {
     this.#fail(wrapConnectionError(cause));
   };
 
+  /** The body that is made here comes from another call, which failed. */
+  readonly #onBodyError = (cause: Error) => {
+    this.#fail(wrapError(cause, 'upstream_invalid_response'));
+  };
+
   readonly #fail = (error: GatewayError): void => {
     if (this.#isOver) return;
     this.#end();
@@ -231,6 +240,6 @@ class Pipe {
 
 function framing({ request }: Exchange, body: PipeOrder['body']): Record<string, string> {
   if (Buffer.isBuffer(body)) return { 'content-length': String(body.length) };
-  const length = request.headers['content-length'];
+  const length = body instanceof Readable ? undefined : request.headers['content-length'];
   return length === undefined ? { 'transfer-encoding': 'chunked' } : { 'content-length': length };
 }

@@ -62,6 +62,7 @@ export interface ObjectStore {
   /**
    * Ends an object that is gone at its upstream: lists omit it, and the holder stays its owner.
    * @param at RFC 3339, UTC
+   * @returns whether this call ended it; of several calls, only one does
    */
-  endObject(upstream: string, id: string, holderId: string, at: string): Promise<void>;
+  endObject(upstream: string, id: string, holderId: string, at: string): Promise<boolean>;
 }

@@ -58,6 +58,7 @@ beforeAll(async () => {
           NAMES.map((model) => [model, { response_model: 'upstream', targets: [{ upstream: 'up', model }] }]),
         ),
         renamed: { targets: [{ upstream: 'up', model: 'other' }] },
+        stored: { targets: [{ upstream: 'files', model: 'at-files' }] },
         rt: { targets: [{ upstream: 'live', model: 'rt-upstream' }] },
       },
       passthrough: { upstream: 'files', paths: ['/v1/files', '/v1/batches'] },
@@ -316,15 +317,15 @@ describe('calls without a model', () => {
     const client = connect({ deployment: 'renamed' });
     const names: string[] = [];
     for await (const { id } of client.models.list()) names.push(id);
-    expect(names.sort()).toEqual([...NAMES, 'renamed', 'rt'].sort());
+    expect(names.sort()).toEqual([...NAMES, 'renamed', 'rt', 'stored'].sort());
     const file = await client.files.create({
-      file: await toFile(Buffer.from('{}\n'), 'a.jsonl'),
+      file: await toFile(Buffer.from('{"body":{"model":"stored","messages":[]}}\n'), 'a.jsonl'),
       purpose: 'batch',
     });
     expect(await client.files.retrieve(file.id)).toMatchObject({ id: file.id });
     const batch = await client.batches.create({
       input_file_id: file.id,
-      endpoint: '/v1/chat/completions',
+      endpoint: '/chat/completions' as '/v1/chat/completions',
       completion_window: '24h',
     });
     expect(await client.batches.retrieve(batch.id)).toMatchObject({ id: batch.id });

@@ -15,7 +15,7 @@ upstreams:
 models:
   one: { targets: [{ upstream: demo, model: one }] }
   two: { targets: [{ upstream: demo, model: two }] }
-passthrough: { upstream: files, paths: [/v1/batches, /v1/files] }
+passthrough: { upstream: files, paths: [/v1/videos, /v1/files] }
 `,
   });
 });
@@ -51,13 +51,13 @@ describe('a key for one model', () => {
     expect(await ask(key, '/v1/embeddings', { model: 'two', input: 'x' })).toEqual([404, 'model_not_found']);
   });
 
-  test('makes no batch, whose models the gateway does not see', async () => {
-    const batch = { input_file_id: 'file-1', endpoint: '/v1/chat/completions', completion_window: '24h' };
-    expect(await ask(await keyWith({ models: ['one'] }), '/v1/batches', batch)).toEqual([
+  test('makes no video, whose model the gateway does not see', async () => {
+    const video = { prompt: 'A sea' };
+    expect(await ask(await keyWith({ models: ['one'] }), '/v1/videos', video)).toEqual([
       404,
       'endpoint_not_offered',
     ]);
-    expect((await ask(await keyWith({}), '/v1/batches', batch))[1]).not.toBe('endpoint_not_offered');
+    expect((await ask(await keyWith({}), '/v1/videos', video))[1]).not.toBe('endpoint_not_offered');
   });
 });
 

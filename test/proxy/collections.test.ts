@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import OpenAI, { toFile } from 'openai';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { PASSTHROUGH_PATHS } from '../../src/config/schema/config-schema.ts';
+import { PASSTHROUGH_PATHS } from '../../src/config/schema/endpoint-names.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { ObjectsUpstream } from '../helpers/objects-upstream.ts';
 

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { inputFileOf } from '../../src/passthrough/batch-input.ts';
+import { batchOrderOf } from '../../src/passthrough/batch-input.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import { scanRequest, type Wanted, wants } from '../../src/proxy/request/request-scan.ts';
 import { foldName } from '../../src/wire/fold-name.ts';
@@ -118,7 +118,7 @@ describe('another spelling of a known name', () => {
 
 describe('the input file of a batch', () => {
   const file = (members: string) =>
-    inputFileOf(Buffer.from(`{"endpoint":"/v1/chat/completions",${members}}`));
+    batchOrderOf(Buffer.from(`{"endpoint":"/v1/chat/completions",${members}}`)).inputFile;
 
   test('is read if it is spelled exactly', () => {
     expect(file('"input_file_id":"file-a"')).toBe('file-a');

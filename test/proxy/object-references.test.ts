@@ -1,7 +1,7 @@
 // What a body may mean: every id that stands in it is found, wherever and however it is written, and words are left alone.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { BatchInput } from '../../src/passthrough/batch-input.ts';
+import { BatchInput, linesOf } from '../../src/passthrough/batch-input.ts';
 import { ReferenceFinder } from '../../src/proxy/objects/object-references.ts';
 
 const ID = `file-${'a1'.repeat(12)}`;
@@ -115,11 +115,14 @@ describe('the file of a batch', () => {
           const seen: string[] = [];
           const input = new BatchInput(async ({ certain }) => void seen.push(...certain));
           const all = Buffer.from(lines.join(end));
-          for (let at = 0, turn = 0; at < all.length; turn += 1) {
-            const size = sizes[turn % sizes.length] ?? 1;
-            await input.add(all.subarray(at, at + size));
-            at += size;
+          async function* pieces() {
+            for (let at = 0, turn = 0; at < all.length; turn += 1) {
+              const size = sizes[turn % sizes.length] ?? 1;
+              yield all.subarray(at, at + size);
+              at += size;
+            }
           }
+          for await (const line of linesOf(pieces())) await input.add(line);
           await input.end();
           expect(seen.sort()).toEqual(lines.map((_, index) => `f${index}`).sort());
         },

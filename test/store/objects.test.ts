@@ -88,10 +88,10 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
 
   test('that has ended is in no list, is still a cursor, and keeps its owner', async () => {
     for (const id of ['a', 'b', 'c']) await store.objects.addObjects([object(id)]);
-    await store.objects.endObject('up', 'b', 'two', AT);
+    expect(await store.objects.endObject('up', 'b', 'two', AT)).toBe(false);
     expect(await ids()).toEqual(['a', 'b', 'c']);
-    await store.objects.endObject('up', 'b', 'one', AT);
-    await store.objects.endObject('up', 'b', 'one', AT);
+    expect(await store.objects.endObject('up', 'b', 'one', AT)).toBe(true);
+    expect(await store.objects.endObject('up', 'b', 'one', AT)).toBe(false);
     expect(await ids()).toEqual(['a', 'c']);
     expect(await ids({ after: 'b' })).toEqual(['c']);
     expect(await store.objects.addObjects([object('b', { holderId: 'two' })])).toBe(false);

@@ -7,7 +7,7 @@ import type { ListedPrices } from '../prices.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
 import { billing, branding, budget, budgetLimits, budgetWebhook } from './billing-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
-import { ENDPOINTS } from './endpoint-names.ts';
+import { ENDPOINTS, PASSTHROUGH_PATHS } from './endpoint-names.ts';
 import {
   address,
   credential,
@@ -38,18 +38,6 @@ import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
 export type Tier = (typeof TIERS)[number];
-
-/** The paths that can be passed through without a model. */
-export const PASSTHROUGH_PATHS = [
-  '/v1/files',
-  '/v1/uploads',
-  '/v1/batches',
-  '/v1/vector_stores',
-  '/v1/conversations',
-  '/v1/containers',
-  '/v1/skills',
-  '/v1/videos',
-] as const;
 
 const COUNT = Number.MAX_SAFE_INTEGER;
 
@@ -289,6 +277,9 @@ export const dynamicShape = {
     max_upload: size('1KiB', '16GiB')
       .prefault('512MiB')
       .describe('Maximum size of an uploaded file or part.'),
+    batch_discount: integer(0, 100)
+      .prefault('50')
+      .describe('Percent by which the tokens of batches are cheaper than their prices.'),
   })
     .exactOptional()
     .describe(

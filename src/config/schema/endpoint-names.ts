@@ -1,4 +1,4 @@
-// The endpoint names of the configuration. proxy/endpoints/json-endpoints.ts has their paths.
+// The endpoint names of the configuration, and the paths without one. proxy/endpoints/json-endpoints.ts has their paths.
 
 /** In display order. */
 export const ENDPOINTS = [
@@ -35,3 +35,15 @@ export function offered(
 ): readonly EndpointName[] {
   return allowed === undefined ? model : model.filter((name) => allowed.includes(name));
 }
+
+/** The paths that can be passed through without a model. */
+export const PASSTHROUGH_PATHS = [
+  '/v1/files',
+  '/v1/uploads',
+  '/v1/batches',
+  '/v1/vector_stores',
+  '/v1/conversations',
+  '/v1/containers',
+  '/v1/skills',
+  '/v1/videos',
+] as const;

@@ -198,8 +198,8 @@ export class HolderObjects {
     return this.#objects.store.objectsOf({ ...query, ...of });
   }
 
-  /** The upstream deleted the object. */
-  markDeleted(id: string): Promise<void> {
+  /** The upstream deleted the object. @returns whether this call marked it */
+  markDeleted(id: string): Promise<boolean> {
     return this.#objects.store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
   }
 }

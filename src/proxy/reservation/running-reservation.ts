@@ -4,6 +4,7 @@ import type { Principal } from '../../auth/key/principal.ts';
 import { LIMITS } from '../../config/limit-table.ts';
 import type { Prices } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, ScopeStates } from '../../limits/limiter.ts';
@@ -36,6 +37,19 @@ interface RunningRequest {
   readonly scopes: Scopes;
   /** Of all tiers: usage counts even without limits now, because the holder may change to a limited tier. */
   readonly tiers: DynamicConfig['tiers'];
+}
+
+/** Tokens that were used before the request that shows them. */
+interface EarlierUse extends SessionUse {
+  readonly endpoint: EndpointName;
+  /** Its public name. */
+  readonly model: string;
+  readonly entry: string;
+  readonly target: string;
+  readonly scopes: Scopes;
+  readonly price: Prices | undefined;
+  /** Of the price, from 0 to 1. */
+  readonly share: number;
 }
 
 export class RunningReservation {
@@ -107,6 +121,33 @@ export class RunningReservation {
   /** The session ended. @param outcome `ok`, or a code of the error table */
   ended(outcome: string): void {
     this.#outcome = outcome;
+  }
+
+  /**
+   * Why a request for these targets would not be admitted now: no tokens, or no money, are left.
+   * @returns undefined while both are left
+   */
+  static async rejectionOf(
+    options: RunningReservationOptions,
+    request: RunningRequest,
+    price: Prices | undefined,
+  ): Promise<GatewayError | undefined> {
+    const reservation = new RunningReservation(options, request);
+    reservation.#price = price;
+    return await reservation.spent();
+  }
+
+  /** Counts what was used earlier for another model than that of this request. */
+  useEarlier({ scopes, tokens, price, share, isEstimated, ...of }: EarlierUse): void {
+    const { limiter, outbox, budgets } = this.#options;
+    const about = { ...this.#about(), ...of, isEstimated };
+    const whole = costOf(price, { tokens }, about.at);
+    const costNanos = whole === undefined ? undefined : Math.round(whole * share);
+    if (isCounted(scopes, this.#request.tiers)) {
+      limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
+      budgets.settled(scopes, [], costNanos ?? 0);
+    }
+    outbox.record({ ...about, usage: tokens, costNanos, isPart: true });
   }
 
   /** Counts the tokens of one answer. */

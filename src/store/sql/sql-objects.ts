@@ -80,12 +80,13 @@ export function sqlObjects(database: SqlDatabase): ObjectStore {
     },
 
     async endObject(upstream, id, holderId, at) {
-      await writer
+      const { numUpdatedRows } = await writer
         .updateTable('objects')
         .set({ ended_at: at })
         .where((eb) => eb.and({ upstream, id, holder_id: holderId }))
         .where('ended_at', 'is', null)
-        .execute();
+        .executeTakeFirst();
+      return numUpdatedRows > 0n;
     },
   };
 }

@@ -1,0 +1,239 @@
+// Batches of routed models: checks the model of the input file, rewrites its name line by line where it has another one at the upstream,
+// and counts the tokens of the output file when it is first read. passthrough-endpoint.ts makes the calls.
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import type { Principal } from '../auth/key/principal.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import type { Endpoint } from '../proxy/contracts/endpoint.ts';
+import { MODEL_ENDPOINTS } from '../proxy/endpoints/form-endpoints.ts';
+import type { HolderObjects, SeenObject } from '../proxy/objects/object-owners.ts';
+import { spliceSpans } from '../proxy/request/request-scan.ts';
+import { tokensOf } from '../proxy/request/token-estimate.ts';
+import {
+  RunningReservation,
+  type RunningReservationOptions,
+} from '../proxy/reservation/running-reservation.ts';
+import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
+import type { RouteTable } from '../proxy/routes/route-table.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { readCompletion } from '../wire/chat-chunk.ts';
+import { JsonScanner } from '../wire/json.ts';
+import { eachTokenPart, NO_USAGE, type Tokens } from '../wire/token-usage.ts';
+import { BatchInput, batchOrderOf, type LineModel, linesOf, modelOfLine } from './batch-input.ts';
+
+const FIRST = { order: 'asc', limit: 1 } as const;
+const OPEN_OBJECT = 0x7b;
+
+export interface BatchCall {
+  readonly exchange: Exchange;
+  readonly principal: Principal;
+  readonly config: DynamicConfig;
+  readonly routes: RouteTable;
+  readonly upstream: Upstream;
+  readonly objects: HolderObjects;
+  readonly metering: RunningReservationOptions;
+  /** The pieces of a file at the upstream. @param max bytes */
+  readonly contentOf: (id: string, max: number) => AsyncIterable<Buffer>;
+  /** Uploads a form. @returns the id of the new file */
+  readonly upload: (form: Readable, contentType: string) => Promise<string>;
+}
+
+/** A request for a batch that may be sent. */
+export interface PreparedBatch {
+  readonly body: Buffer;
+  /** The path of its endpoint and the public name of its model, for `modelOfBatch`; undefined without an input file. */
+  readonly model?: string;
+}
+
+/** OpenAI accepts 200 MB. */
+const MAX_BATCH_INPUT = 256 * 1024 * 1024;
+
+/**
+ * Checks the input file of a batch, which never changes, and replaces it by one with the name of the model at the upstream.
+ * @param body of the request, a valid JSON text
+ * @throws GatewayError for a line that is no valid request, several models, a model that the key may not use or that the upstream does
+ *   not serve, spent limits, and references to objects that are not the holder's
+ */
+export async function prepareBatch(call: BatchCall, body: Buffer): Promise<PreparedBatch> {
+  const { upstream, principal, config, routes, metering, exchange } = call;
+  const { inputFile, span, endpoint: path = '' } = batchOrderOf(body);
+  if (inputFile === undefined) return { body };
+  const endpoint = endpointOf(path);
+  routes.checkEndpoint(principal, endpoint.name);
+  const model = await modelOfFile(call, inputFile, endpoint);
+  const route = routes.resolve(model, principal, endpoint.name);
+  const target = route.targets.find((each) => each.upstream === upstream);
+  if (target === undefined) {
+    const message = `The model '${model}' has no target at the upstream that runs batches.`;
+    throw new GatewayError('endpoint_not_offered', message, { param: 'model' });
+  }
+  const scopes = await metering.scopes.of(principal, config, route.entry);
+  refuseUnpriced(config.budgets, scopes, { targets: [target] });
+  const request = { exchange, principal, route, scopes, tiers: config.tiers };
+  const rejection = await RunningReservation.rejectionOf(metering, request, target.price);
+  if (rejection !== undefined) throw rejection;
+  if (target.model === model) return { body, model: nameOf(path, model) };
+  const boundary = `tollgate-${randomBytes(16).toString('hex')}`;
+  const form = Readable.from(formOf(call, { inputFile, endpoint, model: target.model, boundary }));
+  const file = await call.upload(form, `multipart/form-data; boundary=${boundary}`);
+  return {
+    body: spliceSpans(body, [{ span, bytes: Buffer.from(JSON.stringify(file)) }]),
+    model: nameOf(path, model),
+  };
+}
+
+/** The record of a batch's model. @param model of `PreparedBatch` */
+export function modelOfBatch(id: string, model: string): SeenObject {
+  return { id: `${id}/${model}`, kind: `model of ${id}` };
+}
+
+/** The record of an output file whose tokens are not counted yet. */
+export function uncountedOutput(file: string, batch: string): SeenObject {
+  return { id: `${file}/${batch}`, kind: `batch of ${file}` };
+}
+
+/** Counts the tokens of the output file of a batch, once. For other files it costs a look-up. */
+export async function countOutput(
+  call: BatchCall,
+  file: string,
+  reservation: RunningReservation,
+): Promise<void> {
+  const { objects, principal, config, routes, upstream, metering } = call;
+  const [uncounted] = await objects.list({ kind: `batch of ${file}`, ...FIRST });
+  if (uncounted === undefined) return;
+  const batch = uncounted.slice(file.length + 1);
+  const [named] = await objects.list({ kind: `model of ${batch}`, ...FIRST });
+  if (named === undefined) return;
+  const { path, model } = namesIn(named.slice(batch.length + 1));
+  const sum = new OutputTokens();
+  for await (const line of linesOf(call.contentOf(file, Number.POSITIVE_INFINITY))) sum.add(line);
+  // Of several replicas that read it at once, one counts.
+  if (!(await objects.markDeleted(uncounted))) return;
+  const route = routes.find(model);
+  const target = route?.targets.find((each) => each.upstream === upstream);
+  const entry = route?.entry ?? 'unknown';
+  reservation.useEarlier({
+    ...sum,
+    endpoint: endpointOf(path).name,
+    model,
+    entry,
+    target: target?.model ?? '',
+    scopes: await metering.scopes.of(principal, config, entry),
+    price: target?.price,
+    share: 1 - (config.passthrough?.batch_discount ?? 0) / 100,
+  });
+}
+
+/** The tokens of the answers in an output file. */
+class OutputTokens {
+  tokens: Tokens = NO_USAGE;
+  isEstimated = false;
+  readonly #scanner = new JsonScanner();
+
+  add(line: Buffer): void {
+    const answer = this.#answerIn(line);
+    if (answer === undefined) return;
+    const { usage } = readCompletion(answer);
+    if (usage === null) this.isEstimated = true;
+    const { prompt, completion, ...parts } = usage ?? { ...NO_USAGE, completion: tokensOf(answer.length) };
+    this.tokens = {
+      prompt: this.tokens.prompt + prompt,
+      completion: this.tokens.completion + completion,
+      ...eachTokenPart((name) => this.tokens[name] + parts[name]),
+    };
+  }
+
+  /** `response.body` of a line; undefined for a line without an answer. */
+  #answerIn(line: Buffer): Buffer | undefined {
+    const scanner = this.#scanner;
+    scanner.reset(line);
+    let answer: Buffer | undefined;
+    if (!scanner.enterObject()) return undefined;
+    while (scanner.nextMember()) {
+      if (!scanner.keyIs('response') || !scanner.enterObject()) {
+        scanner.skipValue();
+        continue;
+      }
+      while (scanner.nextMember()) {
+        const span = scanner.keyIs('body') ? scanner.skipIf(OPEN_OBJECT) : null;
+        if (span !== null) answer = line.subarray(span.start, span.end);
+        else scanner.skipValue();
+      }
+    }
+    return answer;
+  }
+}
+
+/** The one model of all lines. Errors about objects take precedence, so that they are the same for every line. */
+async function modelOfFile(call: BatchCall, file: string, endpoint: Endpoint): Promise<string> {
+  const { upstream, objects, contentOf } = call;
+  // Its lines are requests for models, which may also refer to shared objects.
+  const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
+  let model: string | undefined;
+  let fault: unknown;
+  for await (const line of linesOf(contentOf(file, MAX_BATCH_INPUT))) {
+    await input.add(line);
+    try {
+      const { model: named } = modelOfLine(line, endpoint.wanted);
+      if (model !== undefined && named !== model)
+        throw invalidFile('has lines with several models; a batch has one');
+      model = named;
+    } catch (error) {
+      fault ??= error;
+    }
+  }
+  await input.end();
+  if (fault !== undefined) throw fault;
+  if (model === undefined) throw invalidFile('has no lines');
+  return model;
+}
+
+interface RewrittenFile {
+  readonly inputFile: string;
+  readonly endpoint: Endpoint;
+  readonly model: string;
+  readonly boundary: string;
+}
+
+/** The form that uploads the rewritten file. It is made while it is sent, because a file may have 200 MB. */
+async function* formOf(call: BatchCall, file: RewrittenFile): AsyncGenerator<Buffer, void> {
+  const { inputFile, endpoint, model, boundary } = file;
+  const field = (head: string) => `--${boundary}\r\ncontent-disposition: form-data; ${head}`;
+  const head = [
+    field('name="purpose"\r\n\r\nbatch\r\n'),
+    field('name="file"; filename="batch.jsonl"\r\ncontent-type: application/jsonl\r\n\r\n'),
+  ];
+  yield Buffer.from(head.join(''));
+  for await (const line of linesOf(call.contentOf(inputFile, MAX_BATCH_INPUT))) {
+    const named: LineModel = modelOfLine(line, endpoint.wanted);
+    yield named.rewrite(model);
+    yield Buffer.from('\n');
+  }
+  yield Buffer.from(`\r\n--${boundary}--\r\n`);
+}
+
+/** @param path as Azure's clients write it, too: without `/v1` */
+function endpointOf(path: string): Endpoint {
+  const full = path.startsWith('/v1/') ? path : `/v1${path}`;
+  const found = MODEL_ENDPOINTS.find(({ path: own, routes }) => (routes ?? [`/v1/${own}`]).includes(full));
+  if (found !== undefined) return found;
+  const message = "The parameter 'endpoint' must be the path of an endpoint that takes a model.";
+  throw new GatewayError('invalid_value', message, { param: 'endpoint' });
+}
+
+/** Paths have no colon. */
+function nameOf(path: string, model: string): string {
+  return `${path}:${model}`;
+}
+
+function namesIn(name: string): { readonly path: string; readonly model: string } {
+  const at = name.indexOf(':');
+  return { path: name.slice(0, at), model: name.slice(at + 1) };
+}
+
+function invalidFile(what: string): GatewayError {
+  const message = `The file of the parameter 'input_file_id' ${what}.`;
+  return new GatewayError('invalid_value', message, { param: 'input_file_id' });
+}

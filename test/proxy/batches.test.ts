@@ -1,0 +1,246 @@
+// Batches of routed models: what the input file may name, what the upstream gets of it, and what counts when the output is read.
+import OpenAI, { toFile } from 'openai';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { ObjectsUpstream } from '../helpers/objects-upstream.ts';
+import { until } from '../helpers/wait.ts';
+
+const CHAT = '/v1/chat/completions';
+
+let upstream: ObjectsUpstream;
+let gateway: Gateway;
+
+beforeAll(async () => {
+  upstream = await ObjectsUpstream.start();
+  const target = (model: string, name = 'up') => ({ targets: [{ upstream: name, model }] });
+  gateway = await startGateway({
+    config: {
+      currency: 'EUR',
+      upstreams: { up: { base_url: upstream.baseUrl }, demo: { builtin: 'echo' } },
+      models: {
+        mine: { ...target('theirs'), price: { input: 2, output: 8 } },
+        same: { ...target('same'), price: { input: 2, output: 8 } },
+        elsewhere: target('echo', 'demo'),
+        pro: { ...target('pro'), tiers: ['Pro'] },
+        'omni-moderation-latest': target('moderator'),
+      },
+      passthrough: { upstream: 'up', paths: ['/v1/files', '/v1/batches'], batch_discount: 25 },
+      tiers: { Free: { endpoints: ['chat'] }, Lite: { tokens_per_day: 1_000 }, Pro: {} },
+    },
+  });
+});
+afterAll(async () => {
+  await gateway?.close();
+  await upstream?.[Symbol.asyncDispose]();
+});
+
+const clientOf = (apiKey: string) => new OpenAI({ apiKey, baseURL: `${gateway.url}/v1`, maxRetries: 0 });
+const line = (model: string, extra = '') =>
+  `{"custom_id":"1","method":"POST","url":"${CHAT}","body":{"model":"${model}","messages":[]${extra}}}`;
+const upload = async (client: OpenAI, text: string) =>
+  (await client.files.create({ file: await toFile(Buffer.from(text), 'a.jsonl'), purpose: 'batch' })).id;
+
+async function create(client: OpenAI, text: string, endpoint = CHAT) {
+  const input = await upload(client, text);
+  const batch = await client.batches.create({
+    input_file_id: input,
+    endpoint: endpoint as '/v1/chat/completions',
+    completion_window: '24h',
+  });
+  return { input, batch };
+}
+
+/** What the input file of a batch holds at the upstream. */
+const sentOf = (id: string): string => upstream.contents.get(id)?.toString() ?? '';
+
+async function totals(key: string) {
+  await until(() => gateway.app.inFlight === 0, 'the end of the requests');
+  const response = await fetch(`${gateway.url}/admin/usage`, { headers: { authorization: `Bearer ${key}` } });
+  return JSON.parse(await response.text());
+}
+
+const failure = (promise: Promise<unknown>) =>
+  promise.then(
+    () => 'it did not fail',
+    ({ status, code }: { status: number; code: string }) => [status, code],
+  );
+
+describe('the input file', () => {
+  test('is sent with the name of the model at the upstream, and otherwise byte for byte', async () => {
+    const client = clientOf(await gateway.issueKey('Pro'));
+    const lines = [
+      line('mine'),
+      ' { "custom_id" : "2" , "body" : { "messages" : [ "\\u00fc", 1.50 ] , "model" : "mine" , "x": {"model":"mine"} } } ',
+      '{"body":{"m\\u006fdel":"m\\u0069ne","metadata":{"model":"mine"}},"custom_id":"3"}',
+    ];
+    const { input, batch } = await create(client, `${lines.join('\r\n')}\n\n`);
+    const sent = batch.input_file_id;
+    expect(sent).not.toBe(input);
+    const expected = [
+      lines[0]?.replace('"mine"', '"theirs"'),
+      lines[1]?.replace('"model" : "mine"', '"model" : "theirs"'),
+      lines[2]?.replace('"m\\u0069ne"', '"theirs"'),
+    ];
+    expect(sentOf(sent).replaceAll('\r', '')).toBe(`${expected.join('\n')}\n`);
+    expect(sentOf(input)).toContain('"mine"');
+    expect(await client.files.retrieve(sent)).toMatchObject({ purpose: 'batch' });
+    const other = clientOf(await gateway.issueKey('Pro'));
+    expect(await failure(other.files.retrieve(sent))).toEqual([404, 'object_not_found']);
+  });
+
+  test('is the original where the name is the same', async () => {
+    const { input, batch } = await create(clientOf(await gateway.issueKey('Pro')), line('same'));
+    expect(batch.input_file_id).toBe(input);
+  });
+
+  test('may leave out the model where the endpoint has a default, which is routed', async () => {
+    const client = clientOf(await gateway.issueKey('Pro'));
+    const { batch } = await create(client, '{"body":{"input":"a"}}\n{"body":{}}', '/v1/moderations');
+    expect(sentOf(batch.input_file_id)).toBe(
+      '{"body":{"input":"a","model":"moderator"}}\n{"body":{"model":"moderator"}}\n',
+    );
+  });
+
+  test('of several thousand lines is rewritten while it is sent', async () => {
+    const client = clientOf(await gateway.issueKey('Pro'));
+    const lines = Array.from({ length: 3_000 }, (_, index) =>
+      line('mine', `,"n${index}":"${'x'.repeat(100)}"`),
+    );
+    const { batch } = await create(client, lines.join('\n'));
+    const form = upstream.asked.findLast(({ method, url }) => method === 'POST' && url === '/v1/files');
+    const sent = lines.map((each) => `${each.replace('"mine"', '"theirs"')}\n`).join('');
+    expect(form?.bytes).toBeGreaterThan(sent.length);
+    expect(sentOf(batch.input_file_id)).toBe(sent);
+  });
+
+  test.each<
+    [what: string, text: string, status: number, code: string, endpoint?: string, tier?: 'Free' | 'Lite']
+  >([
+    ['an unknown model', line('nobodys'), 404, 'model_not_found'],
+    ['a model of another tier', line('pro'), 404, 'model_not_found', CHAT, 'Lite'],
+    [
+      'an endpoint of another tier',
+      '{"body":{"model":"mine"}}',
+      404,
+      'endpoint_not_offered',
+      '/v1/embeddings',
+      'Free',
+    ],
+    ['a model of another upstream', line('elsewhere'), 404, 'endpoint_not_offered'],
+    ['several models', `${line('mine')}\n${line('same')}`, 400, 'invalid_value'],
+    [
+      'another model in the last line',
+      `${line('mine')}\n${line('mine')}\n${line('pro')}`,
+      400,
+      'invalid_value',
+    ],
+    ['no model', '{"body":{"messages":[]}}', 400, 'missing_required_parameter'],
+    ['two models in a line', '{"body":{"model":"mine","model":"pro"}}', 400, 'duplicate_parameter'],
+    ['another spelling of the model', '{"body":{"Model":"pro","model":"mine"}}', 400, 'duplicate_parameter'],
+    ['two bodies', '{"body":{"model":"mine"},"body":{"model":"pro"}}', 400, 'duplicate_parameter'],
+    ['another spelling of the body', '{"Body":{"model":"mine"}}', 400, 'invalid_value'],
+    ['no body', '{"model":"mine"}', 400, 'invalid_value'],
+    ['a body that is a text', '{"body":"mine"}', 400, 'invalid_body'],
+    ['no lines', '\n \n', 400, 'invalid_value'],
+    ['no JSON', `${line('mine')}\n{"body":`, 400, 'invalid_json'],
+    ['an unknown endpoint', line('mine'), 400, 'invalid_value', '/v1/files'],
+  ])('with %s makes no batch', async (_what, text, status, code, endpoint = CHAT, tier) => {
+    const client = clientOf(await gateway.issueKey(tier ?? 'Pro'));
+    upstream.asked.length = 0;
+    expect(await failure(create(client, text, endpoint))).toEqual([status, code]);
+    // The upload itself, and the read of the file.
+    expect(upstream.asked.filter(({ method }) => method === 'POST').map(({ url }) => url)).toEqual([
+      '/v1/files',
+    ]);
+  });
+
+  test('of a restricted key may name its models and no others', async () => {
+    const { key } = await gateway.app.issuer.issue({
+      tier: 'Pro',
+      terms: {},
+      key: { terms: { models: ['mine'] } },
+    });
+    const client = clientOf(key.reveal());
+    expect((await create(client, line('mine'))).batch.id).toMatch(/^batch_/);
+    expect(await failure(create(client, line('same')))).toEqual([404, 'model_not_found']);
+  });
+});
+
+describe('the output file', () => {
+  const usage = {
+    prompt_tokens: 400,
+    completion_tokens: 100,
+    total_tokens: 500,
+    prompt_tokens_details: { cached_tokens: 40 },
+  };
+  const answer = (body: object, status_code = 200) =>
+    JSON.stringify({
+      id: 'r',
+      custom_id: '1',
+      response: { status_code, request_id: 'q', body },
+      error: null,
+    });
+  const OUTPUT = [
+    answer({ model: 'theirs-2030', choices: [], usage }),
+    answer({ model: 'theirs-2030', usage: { input_tokens: 50, output_tokens: 50, total_tokens: 100 } }),
+    JSON.stringify({ id: 'r', custom_id: '3', response: null, error: { code: 'batch_expired' } }),
+  ].join('\n');
+
+  /** A batch that has ended, of a new holder. */
+  async function ended(tier: 'Lite' | 'Pro', output = OUTPUT, model = 'mine') {
+    const key = await gateway.issueKey(tier);
+    const client = clientOf(key);
+    const { batch } = await create(client, line(model));
+    const file = upstream.put('files', { object: 'file' });
+    upstream.contents.set(file, Buffer.from(output));
+    upstream.things.set(batch.id, { ...upstream.things.get(batch.id), id: batch.id, output_file_id: file });
+    return { key, client, batch, file };
+  }
+
+  test('counts its tokens when it is first read, with the discount, for the model', async () => {
+    const { key, client, batch, file } = await ended('Pro');
+    expect((await client.batches.retrieve(batch.id)).output_file_id).toBe(file);
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 0, cost: null });
+    const reads = await Promise.all([client.files.content(file), client.files.content(file)]);
+    for (const read of [...reads, await client.files.content(file)]) expect(await read.text()).toBe(OUTPUT);
+    const { totals: sums, days } = await totals(key);
+    expect(sums).toMatchObject({
+      prompt_tokens: 450,
+      completion_tokens: 150,
+      cost: (450 * 2 + 150 * 8) * 0.75 * 1e-6,
+    });
+    expect(JSON.stringify(days)).toContain('"mine"');
+  });
+
+  test('counts for the limits, and a holder without tokens makes no batch, but reads what there is', async () => {
+    const { key, client, batch, file } = await ended(
+      'Lite',
+      answer({ usage: { ...usage, completion_tokens: 700, total_tokens: 1100 } }),
+    );
+    await client.batches.retrieve(batch.id);
+    const before = await create(client, line('mine'));
+    expect(before.batch.id).toMatch(/^batch_/);
+    await (await client.files.content(file)).text();
+    await totals(key);
+    expect(await failure(create(client, line('mine')))).toEqual([429, 'rate_limit_exceeded']);
+    expect((await (await client.files.content(file)).text()).length).toBeGreaterThan(0);
+  });
+
+  test('without usage is estimated by its bytes', async () => {
+    const { key, client, batch, file } = await ended('Pro', answer({ text: 'x'.repeat(388) }), 'same');
+    await client.batches.list();
+    expect((await client.batches.retrieve(batch.id)).output_file_id).toBe(file);
+    await (await client.files.content(file)).text();
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 0, completion_tokens: 100 });
+  });
+
+  test('of another holder is not found, and other files count nothing', async () => {
+    const { client, batch, file } = await ended('Pro');
+    await client.batches.retrieve(batch.id);
+    const key = await gateway.issueKey('Pro');
+    expect(await failure(clientOf(key).files.content(file))).toEqual([404, 'object_not_found']);
+    const own = await upload(clientOf(key), OUTPUT);
+    await (await clientOf(key).files.content(own)).text();
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 0 });
+  });
+});
