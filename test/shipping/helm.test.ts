@@ -17,7 +17,7 @@ import { kinds } from './kubernetes-shape.ts';
 import { faultsOf } from './shapes.ts';
 import { at, changed, items, numberAt, textAt } from './tree.ts';
 
-const HELM = 'helm.sh/helm/v3/cmd/helm@v3.19.0';
+const HELM = 'helm.sh/helm/v3/cmd/helm@v3.22.0';
 const CHART = fileURLToPath(new URL('../../examples/helm/tollgate/', import.meta.url));
 const values: unknown = parse(readFileSync(`${CHART}values.yaml`, 'utf8'));
 const CONFIG = textAt(values, 'config');
@@ -63,6 +63,7 @@ const one = (objects: readonly unknown[], kind: string): unknown =>
 const podOf = (objects: readonly unknown[]): unknown =>
   at(one(objects, 'Deployment'), 'spec', 'template', 'spec');
 const containerOf = (objects: readonly unknown[]): unknown => at(podOf(objects), 'containers', 0);
+const PROBES = ['startupProbe', 'livenessProbe', 'readinessProbe'];
 const withConfig = (text: string): Change => [['config'], text];
 
 /** The shape of every object, and the names that the API server would refuse. */
@@ -250,6 +251,21 @@ describe('a release', () => {
       [withConfig(CONFIG.replace(/^drain.*$/m, ''))],
       (all) => numberAt(podOf(all), 'terminationGracePeriodSeconds'),
       5 + 30 + 20,
+    ],
+    [
+      'TLS on the admin listener, for probes and Prometheus',
+      [
+        withConfig(
+          CONFIG.replace('port: 9090 }', 'port: 9090, tls: { cert: "${file:c}", key: ${file:k} } }'),
+        ),
+        [['serviceMonitor'], { enabled: true, interval: '15s', labels: {}, tlsConfig: { serverName: 'a' } }],
+      ],
+      (all) => [
+        ...PROBES.map((probe) => at(containerOf(all), probe, 'httpGet', 'scheme')),
+        at(one(all, 'ServiceMonitor'), 'spec', 'endpoints', 0, 'scheme'),
+        at(one(all, 'ServiceMonitor'), 'spec', 'endpoints', 0, 'tlsConfig'),
+      ],
+      ['HTTPS', 'HTTPS', 'HTTPS', 'https', { serverName: 'a' }],
     ],
     [
       'another secret',

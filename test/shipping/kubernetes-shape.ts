@@ -199,7 +199,13 @@ export const kinds: Readonly<Record<string, Shape>> = {
       endpoints: list(
         object(
           { port: portName },
-          { path: text, interval: matching(/^\d+s$/), scrapeTimeout: matching(/^\d+s$/) },
+          {
+            path: text,
+            interval: matching(/^\d+s$/),
+            scrapeTimeout: matching(/^\d+s$/),
+            scheme: oneOf('http', 'https'),
+            tlsConfig: object({}, { serverName: text, insecureSkipVerify: flag }),
+          },
         ),
       ),
     }),
