@@ -61,12 +61,11 @@ export interface BreakerOptions {
 /** A pause, which the target asked for or which follows a 429, begins (`cooling_down`) and ends (`cooled_down`). */
 export type BreakerChange = BreakerState | 'cooling_down' | 'cooled_down';
 
-/** State for reports and `explain`. */
-export interface BreakerSnapshot {
+/** State for reports and `explain`, and the results in the window since the breaker last closed. */
+export interface BreakerSnapshot extends ReturnType<Window['sum']> {
   readonly state: BreakerState;
   /** Permits in flight. */
   readonly inFlight: number;
-  readonly consecutiveFailures: number;
   /** Why a request would be rejected now; undefined if it would be admitted. */
   readonly rejection: BreakerRejection | undefined;
   /** Whether `force` would admit it. */
@@ -186,7 +185,7 @@ export class CircuitBreaker {
     return {
       state: this.state,
       inFlight: this.#inFlight,
-      consecutiveFailures: this.#failuresInRow,
+      ...this.#window.sum(this.#now()),
       rejection: this.rejection(),
       isForcible: this.#namedPause() === undefined,
       lastFailure: this.#lastFailure,

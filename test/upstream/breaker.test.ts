@@ -93,7 +93,7 @@ describe('opening', () => {
       clock.now += 100;
       report(NEUTRAL);
     }
-    expect(breaker.snapshot()).toMatchObject({ state: 'closed', consecutiveFailures: 0, inFlight: 0 });
+    expect(breaker.snapshot()).toMatchObject({ state: 'closed', failures: 0, inFlight: 0 });
   });
 
   test('limits and neutral outcomes do not interrupt a row of failures', () => {
@@ -187,7 +187,7 @@ describe('half-open', () => {
     const other = permit();
     // The end still counts, as that of any other request.
     probe.release(FAILURE);
-    expect(breaker.snapshot()).toMatchObject({ state: 'closed', consecutiveFailures: 1, inFlight: 1 });
+    expect(breaker.snapshot()).toMatchObject({ state: 'closed', failures: 1, inFlight: 1 });
     other.release(SUCCESS);
   });
 
@@ -252,7 +252,7 @@ describe('a target that asked to be left alone', () => {
     const { clock, breaker, report } = setting();
     report({ kind: 'failure', retryAfterMs: 3000 });
     expect(breaker.force()).toEqual({ kind: 'rejection', cause: 'pause', until: clock.now + 3000 });
-    expect(breaker.snapshot().consecutiveFailures).toBe(1);
+    expect(breaker.snapshot().failures).toBe(1);
   });
 
   test('the latest time holds, and what the target said goes before a guess', () => {
