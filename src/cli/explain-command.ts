@@ -222,7 +222,7 @@ function matchOf(model: string, name: string) {
 function describeTarget(target: Target, { route, states, next, called, example }: Question) {
   const { targets: all, endpoints } = route;
   const { upstream, model, weight, priority } = target;
-  const { timeouts: common, max_concurrency, stream_usage, health } = upstream.config;
+  const { timeouts: common, max_concurrency, stream_usage, health, protocol } = upstream.config;
   const group = all.filter((other) => other.priority === priority);
   const sum = group.reduce((total, other) => total + other.weight, 0);
   return {
@@ -233,7 +233,7 @@ function describeTarget(target: Target, { route, states, next, called, example }
     /** Share of the requests at this priority, from 0 to 1. */
     share: sum === 0 ? 0 : weight / sum,
     ...destinationOf(upstream.config, (called ?? endpointOf(endpoints)).path),
-    stream_usage,
+    stream_usage: protocol === 'anthropic' ? 'off' : stream_usage,
     /** Headers of the client, besides those that all upstreams get. */
     forward_headers: (target.forwarded ?? upstream.forwarded).configured,
     body: describeBody(target.edits?.rules),

@@ -1,5 +1,7 @@
 // Anthropic's API end to end: bytes in both directions, headers, ends, errors, usage and models, before scripted upstreams.
+import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { cuts, pieces } from '../fuzz/generators.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chunk,
@@ -12,6 +14,7 @@ import {
   silence,
   sse,
   wait,
+  waitFor,
 } from '../helpers/hostile-upstream.ts';
 import {
   blockStart,
@@ -55,6 +58,7 @@ beforeAll(async () => {
       models: {
         claude: { ...to('first', 'second'), fallback_on: ['content_filter'] },
         'claude-two': { ...to('second'), price: { input: 1, cached_input: 0.1, output: 5, cache_write: 2 } },
+        'claude-upstream-model': to('first'),
         'claude-*': { targets: [{ upstream: 'first', model: '*-there' }] },
         gpt: { targets: [{ upstream: 'openai', model: 'gpt-there' }] },
       },
@@ -81,6 +85,8 @@ afterAll(async () => {
 
 type Headers = Readonly<Record<string, string>>;
 
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 60);
+
 const BODY = { model: 'claude', max_tokens: 64, messages: [{ role: 'user', content: 'Hi' }] };
 const VERSION = { 'anthropic-version': '2023-06-01' };
 
@@ -104,6 +110,17 @@ async function drained(response: Response): Promise<{ text: string; isCut: boole
   }
   return { text, isCut: false };
 }
+
+const renamed = (text: string): string => text.replaceAll('upstream-model', 'claude-upstream-model');
+
+async function totalsOf(holder: string) {
+  const response = await fetch(`${gateway.url}/admin/usage`, { headers: { 'x-api-key': holder } });
+  const { totals } = JSON.parse(await response.text());
+  return totals;
+}
+
+/** Of the prompt `number N`. */
+const numberIn = (body: Buffer): number => Number(/number (\d+)/.exec(body.toString())?.[1]);
 
 /** A stream's text as clients read it, without the comments of the gateway. */
 const events = (text: string): string => text.replaceAll(': keep-alive\n\n', '');
@@ -146,6 +163,23 @@ describe('a message', () => {
     expect(requests.map((each) => each.header('anthropic-version'))).toEqual(['2023-06-01', '2000-01-01']);
   });
 
+  test('of any size passes as it is', async () => {
+    const long = 'ü"\\\n '.repeat(300_000);
+    const answer = JSON.stringify(message([{ type: 'text', text: long }]));
+    const index = first.requests.length;
+    first.next(json(200, answer));
+    const messages = [{ role: 'user', content: long }];
+    const response = await post({ ...BODY, model: 'claude-upstream-model', messages });
+    expect((await response.text()) === answer.replace('"upstream-model"', '"claude-upstream-model"')).toBe(
+      true,
+    );
+    const { body } = await first.request(index);
+    expect(body.equals(Buffer.from(JSON.stringify({ ...BODY, model: 'claude-there', messages })))).toBe(true);
+    const id = response.headers.get('request-id');
+    const line = await gateway.logLine((each) => each['msg'] === 'request' && each['request_id'] === id);
+    expect(line).toMatchObject({ prompt_tokens: 1125, completion_tokens: 15 });
+  });
+
   test('by a pattern has the name that was asked for', async () => {
     first.next(json(200, message([], { model: 'opus-there' })));
     const response = await post({ ...BODY, model: 'claude-opus' });
@@ -158,9 +192,8 @@ describe('a message', () => {
     const holder = await gateway.issueKey('Pro');
     await post({ ...BODY, model: 'claude-two' }, { 'x-api-key': holder });
     const usage = await until(async () => {
-      const response = await fetch(`${gateway.url}/admin/usage`, { headers: { 'x-api-key': holder } });
-      const { totals: total } = JSON.parse(await response.text());
-      return total?.requests === 1 ? total : undefined;
+      const totals = await totalsOf(holder);
+      return totals.requests === 1 ? totals : undefined;
     }, 'the usage');
     // 25 at 1, 1000 read at 0.1, 100 written at 2, 15 of output at 5, for each million.
     expect(usage).toMatchObject({ prompt_tokens: 1125, cached_tokens: 1000, completion_tokens: 15 });
@@ -263,6 +296,76 @@ describe('a stream', () => {
     expect(isCut).toBe(false);
     expect(text.match(/event: ping/g)?.length).toBe(2);
     expect(text).toMatch(/"Hel"[^\n]*\n\n: keep-alive\n\n/);
+  });
+
+  test('cut at any byte is whole with its last event, and otherwise ends with an error', async () => {
+    const whole = messageStream(['Hel', 'ü😀', 'lo']).join('');
+    const bytes = Buffer.from(whole);
+    const samples = fc.sample(fc.tuple(fc.nat(bytes.length), fc.boolean(), cuts), { numRuns: RUNS });
+    // The ends of the stream are rare among its bytes.
+    for (let left = 0; left < 30; left += 1) samples.push([bytes.length - left, left % 2 === 0, [left]]);
+    first.always(async (c) => {
+      const [length, isClosed, places] = samples[numberIn(c.request.body)] ?? [0, true, []];
+      await c.head(200, SSE_HEADERS);
+      for (const piece of pieces(bytes.subarray(0, length), places))
+        if (piece.length > 0) await c.chunk(piece);
+      await (isClosed ? c.lastChunk() : c.reset());
+    });
+    const answers = samples.map(async ([length, isClosed], index) => {
+      const response = await stream({
+        ...BODY,
+        model: 'claude-upstream-model',
+        messages: [{ role: 'user', content: `number ${index}` }],
+      });
+      const { text, isCut } = await drained(response);
+      const prefix = bytes.toString('utf8', 0, length);
+      const got = [response.status, isCut, events(text)] as const;
+      const isWhole =
+        prefix.includes('data: {"type":"message_stop"}') && (isClosed || length === bytes.length);
+      if (isWhole) expect(got).toEqual([200, false, renamed(prefix)]);
+      else if (!/text_delta.*\n\n/.test(prefix)) expect([got[0], got[1]]).toEqual([502, false]);
+      else {
+        const frames = prefix.slice(0, prefix.lastIndexOf('\n\n') + 2);
+        expect(got).toEqual([200, true, expect.stringContaining('"code":"stream_incomplete"')]);
+        const told = got[2].slice(0, got[2].indexOf('event: error'));
+        // A reset discards what the kernel has not passed on.
+        if (isClosed) expect(told).toBe(renamed(frames));
+        else expect(renamed(frames).startsWith(told)).toBe(true);
+      }
+    });
+    await Promise.all(answers);
+  });
+
+  test('whose client leaves before its last events still counts what they report', async () => {
+    const leaving = new AbortController();
+    const open = messageStream().slice(0, -2).join('');
+    first.next([
+      head(200, SSE_HEADERS),
+      chunk(open),
+      waitFor(() => leaving.signal.aborted),
+      wait(100),
+      chunk(messageDelta() + MESSAGE_STOP),
+      lastChunk(),
+    ]);
+    const holder = await gateway.issueKey('Pro');
+    const response = await fetch(`${gateway.url}/v1/messages`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-api-key': holder, ...VERSION },
+      body: JSON.stringify({ ...BODY, stream: true }),
+      signal: leaving.signal,
+    });
+    const reader = response.body?.getReader();
+    let text = '';
+    for (let isDone = false; !isDone && !text.includes('content_block_stop'); ) {
+      const { done = true, value = [] } = (await reader?.read()) ?? {};
+      isDone = done;
+      text += Buffer.from(value).toString();
+    }
+    leaving.abort();
+    await until(async () => {
+      const { prompt_tokens, completion_tokens, estimated } = await totalsOf(holder);
+      return prompt_tokens === 1125 && completion_tokens === 15 && estimated === 0;
+    }, 'the usage of the last events');
   });
 
   test('whose client leaves is given up at the upstream', async () => {
@@ -467,10 +570,10 @@ describe('the models', () => {
 
   test('are those of this API for its clients, in its shape', async () => {
     const list = {
-      data: [entry('claude'), entry('claude-two')],
+      data: [entry('claude'), entry('claude-two'), entry('claude-upstream-model')],
       has_more: false,
       first_id: 'claude',
-      last_id: 'claude-two',
+      last_id: 'claude-upstream-model',
     };
     expect(await models()).toEqual(list);
     expect(await models('', { authorization: `Bearer ${key}`, ...VERSION })).toEqual(list);
@@ -485,8 +588,8 @@ describe('the models', () => {
       has_more: true,
       last_id: 'claude',
     });
-    expect(await models('?limit=1&after_id=claude')).toMatchObject({
-      data: [{ id: 'claude-two' }],
+    expect(await models('?limit=1&after_id=claude-two')).toMatchObject({
+      data: [{ id: 'claude-upstream-model' }],
       has_more: false,
     });
     expect(await models('?limit=1&before_id=claude-two')).toMatchObject({

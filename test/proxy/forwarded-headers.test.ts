@@ -1,5 +1,6 @@
 // `forward_headers`: headers of clients that an upstream or a target gets, on every way to it, and nothing that is a credential.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ForwardedHeaders } from '../../src/upstream/http/forwarded-headers.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json } from '../helpers/hostile-upstream.ts';
 import { RawClient } from '../helpers/raw-client.ts';
@@ -136,6 +137,24 @@ test('a value with the key of the client is not forwarded', async () => {
   const headers = { 'x-team': key, 'x-vendor-a': `Bearer ${key}`, 'x-vendor-b': 'b' };
   const seen = await seenBy(first, () => gateway.chat(chatRequest({ model: 'm' }), { headers }));
   expect(seen).toEqual({ 'x-vendor-fixed': 'operator', 'x-vendor-b': 'b' });
+});
+
+test.each(['api-key', 'x-api-key'])('nor one with a key that came in %s', (name) => {
+  const key = '0123456789abcdef0123456789abcdef';
+  const [client, to] = [{ [name]: key, 'x-team': `team of ${key}`, 'x-other': 'other' }, {}];
+  new ForwardedHeaders(['x-team', 'x-other']).copy(client, to);
+  expect(to).toEqual({ 'x-other': 'other' });
+});
+
+test('an upstream gets the headers of its own API', () => {
+  const client = { 'openai-beta': 'a', 'anthropic-beta': 'b', 'anthropic-version': 'c' };
+  const copied = (protocol: 'openai' | 'anthropic') => {
+    const to = {};
+    new ForwardedHeaders([], [], protocol).copy(client, to);
+    return to;
+  };
+  expect(copied('openai')).toEqual({ 'openai-beta': 'a' });
+  expect(copied('anthropic')).toEqual({ 'anthropic-beta': 'b', 'anthropic-version': 'c' });
 });
 
 test('what `connection` names is not forwarded', async () => {
