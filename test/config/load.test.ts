@@ -94,7 +94,7 @@ describe('a configuration', () => {
         'retry: { attempts: 1, budget: 1, deadline: 30s, after_send: true }',
         'stream: { commit_after: 0s, keepalive: 1s, write_stall: 2s }',
         'realtime: { idle: 1m, lifetime: 2h }',
-        'passthrough: { upstream: a, paths: [/v1/files, /v1/batches], max_upload: 1MiB }',
+        'passthrough: { upstream: a, paths: [/v1/files, /v1/batches], max_upload: 1MiB, batch_discount: 40 }',
         'free_keys: { per_ip_per_day: 0 }',
         'auth: { failures_per_minute: 1, max_rotation_overlap: 1d }',
         'drain: { delay: 1s, timeout: 0s }',
@@ -119,7 +119,12 @@ describe('a configuration', () => {
     expect(config.dynamic).toEqual({
       public_url: 'https://gate.example/api',
       realtime: { idle: 60_000, lifetime: 7_200_000 },
-      passthrough: { upstream: 'a', paths: ['/v1/files', '/v1/batches'], max_upload: 1_048_576 },
+      passthrough: {
+        upstream: 'a',
+        paths: ['/v1/files', '/v1/batches'],
+        max_upload: 1_048_576,
+        batch_discount: 40,
+      },
       budgets: { unpriced: 'allow' },
       max_body: 65_536,
       max_answer: { frame: 65_536, json: 536_870_912, embeddings: 17_179_869_184 },
