@@ -88,8 +88,6 @@ const EXAMPLES: readonly Example[] = [
     { class: '*url.Error', message: 'Post "x": EOF' },
     undefined,
   ],
-  [CODEX, WEBSOCKET, AIMOCK, 'responses.stream.codex', 'requests', [], ['POST /v1/responses']],
-  [CODEX, WEBSOCKET, AIMOCK, 'responses.tools.exec_command', 'result.requests.length', 0, 2],
   [CODEX, WEBSOCKET, SCRIPTED, 'responses.stream.codex', 'error', { class: 'reconnected' }, undefined],
   ['an id for each request', NODE, LLAMA, 'chat', 'result._request_id', null, 'req_1'],
   [

@@ -118,7 +118,13 @@ async function runThroughGateway(
   try {
     await using gateway = await startGateway({
       config: {
-        upstreams: { server: { base_url: tap.baseUrl, api_key: server.apiKey } },
+        upstreams: {
+          server: {
+            base_url: tap.baseUrl,
+            api_key: server.apiKey,
+            websocket: server.takesWebSockets === true,
+          },
+        },
         models: Object.fromEntries(
           [server.model, server.embeddingModel].map((model) => [
             model,

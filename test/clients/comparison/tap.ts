@@ -2,6 +2,7 @@
 // requests the server got for each call.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { WebSocketFrameReader } from '../../../src/realtime/websocket-frames.ts';
 import { promptOf, UNKNOWN_MODEL } from './types.ts';
 
 const REQUEST_LINE = /(GET|POST|PUT|PATCH|DELETE) (\/[^\s?]*)\S* HTTP\/1\.1\r\n/;
@@ -62,7 +63,7 @@ export class Tap {
   requests(): ReadonlyMap<string, readonly string[]> {
     const all = new Map<string, string[]>();
     for (const copy of this.#sent)
-      for (const { call, request } of requestsIn(Buffer.concat(copy).toString('latin1'))) {
+      for (const { call, request } of requestsOf(Buffer.concat(copy))) {
         const known = all.get(call);
         if (known === undefined) all.set(call, [request]);
         else known.push(request);
@@ -73,6 +74,20 @@ export class Tap {
   close(): Promise<void> {
     return this.#close();
   }
+}
+
+/** What one connection carried: of a WebSocket its handshake, and each message as a request of its own. */
+function requestsOf(copy: Buffer): { call: string; request: string }[] {
+  const text = copy.toString('latin1');
+  const end = text.indexOf('\r\n\r\n');
+  if (!/^upgrade: websocket\r$/im.test(text.slice(0, end + 1))) return requestsIn(text);
+  const requests = requestsIn(text.slice(0, end));
+  const onText = (message: Buffer) => {
+    const [call = ''] = PROMPT.exec(message.toString('latin1'))?.slice(1) ?? [];
+    requests.push({ call, request: 'a message' });
+  };
+  new WebSocketFrameReader({ onText, onClose() {} }).push(copy.subarray(end + 4));
+  return requests;
 }
 
 /** What one connection carried. A request without a prompt belongs to the call that its path names. */

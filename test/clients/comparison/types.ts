@@ -101,6 +101,8 @@ export interface RunningServer extends Target {
   readonly lacks: Readonly<Record<string, string>>;
   /** Whether two clients at the same time get the answers that each of them alone would get. */
   readonly isParallel?: boolean;
+  /** Whether its `/responses` takes WebSockets. Default false. */
+  readonly takesWebSockets?: boolean;
   close(): Promise<void>;
 }
 

@@ -119,6 +119,7 @@ export const aimock: ComparedServer = {
         apiKey: 'credential-of-aimock',
         model: MODEL,
         embeddingModel: EMBEDDING_MODEL,
+        takesWebSockets: true,
         isParallel: true,
         lacks: {
           'chat.n2': 'aimock answers with one choice',
