@@ -186,3 +186,27 @@ describe('the frame reader', () => {
     expect(closes).toEqual([1005]);
   });
 });
+
+test('a text that the gateway masks is read as it was, and the length of its frame is right', () => {
+  fc.assert(
+    fc.property(payload, fc.array(fc.nat(50), { maxLength: 4 }), (text, cuts) => {
+      const texts: string[] = [];
+      const onText = (each: Buffer) => void texts.push(each.toString('latin1'));
+      const reader = new WebSocketFrameReader({ onText, onClose() {} }, MAX_TEXT, true);
+      let rest = textFrame(text, true);
+      for (const size of cuts) {
+        reader.push(rest.subarray(0, size));
+        rest = rest.subarray(size);
+      }
+      reader.push(rest);
+      expect([texts, reader.atBoundary]).toEqual([[text.toString('latin1')], true]);
+    }),
+    { numRuns: 100 },
+  );
+});
+
+test('a server does not read frames without a mask', () => {
+  const reader = new WebSocketFrameReader({ onText: () => expect.fail(), onClose() {} }, MAX_TEXT, true);
+  reader.push(textFrame('x'));
+  expect(reader.isLost).toBe(true);
+});

@@ -178,7 +178,8 @@ export const pythonClients: readonly ComparedClient[] = [
         packageName: 'openai',
         requirements,
         program: ['openai_sdk.py', kind],
-        calls: OPENAI_CALLS,
+        // The older version has no WebSockets for responses.
+        calls: requirements === 'openai-1' ? OPENAI_CALLS : [...OPENAI_CALLS, 'responses.websocket'],
       }),
     ),
   ),

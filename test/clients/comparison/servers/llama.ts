@@ -21,6 +21,7 @@ const NO_ERROR = 'llama.cpp does not fail on request';
 const LONG_PROMPT = 'the prompt of Codex is longer than the context of the model';
 
 const LACKS: Readonly<Record<string, string>> = {
+  'responses.websocket': NO_ENDPOINT,
   'models.retrieve': NO_ENDPOINT,
   images: NO_ENDPOINT,
   speech: NO_ENDPOINT,

@@ -198,7 +198,10 @@ export const scripted: ComparedServer = {
       model: MODEL,
       embeddingModel: 'vendor-embedding',
       isParallel: true,
-      lacks: { 'responses.tools': 'the answers of this script call no tool there' },
+      lacks: {
+        'responses.tools': 'the answers of this script call no tool there',
+        'responses.websocket': 'this script has no WebSockets',
+      },
       close: async () => {
         const closed = once(server, 'close');
         server.close();

@@ -104,6 +104,27 @@ async def response_stream(call: str, **extra: Any) -> Any:
     return await collect(await response(call, stream=True, **extra))
 
 
+async def responses_websocket() -> Any:
+    """Two responses over one WebSocket; the second continues the first, which is not stored."""
+    manager = client.responses.connect()
+    is_async = hasattr(manager, "__aenter__")
+    connection = await manager.__aenter__() if is_async else manager.__enter__()
+    events: list[Any] = []
+    previous: dict[str, Any] = {}
+    try:
+        for _ in range(2):
+            text = prompt_of("responses.websocket")
+            await settle(connection.response.create(model=MODEL, input=text, store=False, **previous))
+            event = None
+            while event is None or event.type not in ("response.completed", "error"):
+                event = await settle(connection.recv())
+                events.append(event)
+            previous = {"previous_response_id": event.response.id}
+    finally:
+        await settle(connection.close())
+    return events
+
+
 async def embeddings(call: str, **extra: Any) -> Any:
     return await settle(
         client.embeddings.create(model=EMBEDDING_MODEL, input=prompt_of(call), **extra)
@@ -164,6 +185,7 @@ make_calls(
         "responses.stream.helper": lambda: events_of(
             client.responses.stream(model=MODEL, input=prompt_of("responses.stream.helper"))
         ),
+        "responses.websocket": responses_websocket,
         "responses.tools": lambda: response("responses.tools", tools=[RESPONSES_WEATHER]),
         "responses.tools.stream": lambda: response_stream(
             "responses.tools.stream", tools=[RESPONSES_WEATHER]
