@@ -61,7 +61,7 @@ describe.each(VENDORS)('$recipe', (vendor) => {
       const at = upstream.requests.length;
       const [model, upstreamModel] = vendor.members.model ?? [vendor.model, vendor.upstreamModel];
       const { headers = {} } = vendor.members;
-      const others = { 'x-title': 'App', 'api-key': 'key-of-the-client', cookie: 'a=b' };
+      const others = { 'x-title': 'App', 'api-key': await gateway.key(), cookie: 'a=b' };
       await gateway.chat(request({ ...vendor.members.sent, model }), { headers: { ...others, ...headers } });
       const asked = await upstream.request(at);
       expect(asked.target).toBe(vendor.target);
