@@ -22,9 +22,7 @@ const FAILED = 1;
  * @param commands the command line, for the API of the admin listener
  */
 export function serveCommand(exec: string, commands: CommandRunner): Definition {
-  return command({
-    name: 'serve',
-    about: 'run the gateway',
+  return command('serve', 'run the gateway', {
     detail: 'SIGTERM and SIGINT drain it; SIGHUP re-reads the configuration.',
     options: { newStore: flag('create an empty store where the previous one is gone'), config: CONFIG },
     examples: ['serve', 'serve --config /etc/tollgate/config.yaml'],

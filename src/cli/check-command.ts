@@ -17,9 +17,7 @@ import { CONFIG, command, flag } from './program/command.ts';
 import { write } from './program/terminal.ts';
 
 /** Exits with 0 when the gateway would start with the file. */
-export const CHECK = command({
-  name: 'check',
-  about: 'validate a configuration and summarize it',
+export const CHECK = command('check', 'validate a configuration and summarize it', {
   detail:
     'Shows what the configuration means, and warns of what is probably a mistake. It also tries what `serve` would open (the store, its secret, ' +
     'the addresses of the listeners), and changes none of it: it exits with 0 exactly where `serve` would start, except for a port in use.',

@@ -50,9 +50,7 @@ const MAX_NEAREST = 3;
 const BODY_INDENT = ' '.repeat(16);
 
 /** Exits with 1 when a request would be rejected (no such model, or not for this tier). */
-export const EXPLAIN = command({
-  name: 'explain',
-  about: 'show where a request for a model would go',
+export const EXPLAIN = command('explain', 'show where a request for a model would go', {
   detail:
     'Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the configuration, it also shows the live state of the targets.',
   operand: { name: 'MODEL', about: 'the model that is asked for, as --model', isOptional: true },

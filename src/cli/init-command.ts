@@ -18,9 +18,7 @@ function schemaLine(file: string): string {
   return `# yaml-language-server: $schema=${path.startsWith('.') ? path : `./${path}`}\n`;
 }
 
-export const INIT = command({
-  name: 'init',
-  about: 'write a first config.yaml',
+export const INIT = command('init', 'write a first config.yaml', {
   options: {
     config: { ...CONFIG, about: 'the new file, which must not exist; the default is ./config.yaml' },
   },

@@ -24,7 +24,7 @@ import {
   type Operand,
   text,
 } from './program/command.ts';
-import { type TableColumns, writeList } from './program/table.ts';
+import { print, writeList } from './program/table.ts';
 import { type CommandIo, write } from './program/terminal.ts';
 import { fieldLines, openFleet, withStore } from './support-desk.ts';
 
@@ -48,20 +48,9 @@ export function orderLine(order: Order): string {
   return `${order.createdAt}  ${order.id} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
 }
 
-const COLUMNS: TableColumns<Order> = {
-  created_at: (order) => order.createdAt,
-  order: (order) => order.id,
-  tier: (order) => order.tier,
-  state: (order) => order.state,
-  standing: (order) => order.standing,
-  paid_until: (order) => order.paidUntil,
-  ends_at: (order) => order.endsAt,
-  reason: (order) => order.reason,
-};
+const COLUMNS = ['created_at', 'order', 'tier', 'state', 'standing', 'paid_until', 'ends_at', 'reason'];
 
-const list = command({
-  name: 'list',
-  about: 'list orders, oldest first',
+const list = command('list', 'list orders, oldest first', {
   options: {
     state: choice(ORDER_STATES, 'STATE', 'only in this state'),
     json: JSON_OUTPUT,
@@ -73,36 +62,28 @@ const list = command({
       const { state } = given;
       const page = (limit: number, last?: Order) =>
         store.billing.listOrders({ limit, ...(state && { state }), ...(last && { after: last }) });
-      await writeList(io, given.json, page, orderFields, COLUMNS);
-      return 0;
+      return writeList(io, given.json, page, orderFields, COLUMNS);
     }),
 });
 
-const show = command({
-  name: 'show',
-  about: 'show an order',
+const show = command('show', 'show an order', {
   operand: ORDER,
   options: DESK,
   examples: [`orders show ${EXAMPLE}`],
   run: (given, io, operand) =>
     withStore(given, io, 'must exist', async (store) => {
-      await write(io.stdout, `${orderText(await findOrder(store, operand), given.json)}\n`);
-      return 0;
+      return printOrder(io, given.json, await findOrder(store, operand));
     }),
 });
 
-const check = command({
-  name: 'check',
-  about: 'reconcile an order with the payment provider',
+const check = command('check', 'reconcile an order with the payment provider', {
   operand: ORDER,
   options: DESK,
   examples: [`orders check ${EXAMPLE}`],
   run: onOrder(({ order, reconciliation }) => reconciliation.settle(order.id)),
 });
 
-const cancel = command({
-  name: 'cancel',
-  about: 'end the subscription of an order with the paid period',
+const cancel = command('cancel', 'end the subscription of an order with the paid period', {
   operand: ORDER,
   options: {
     now: flag('end it and its tier at once', ['undo']),
@@ -123,9 +104,7 @@ const cancel = command({
   }),
 });
 
-const refund = command({
-  name: 'refund',
-  about: 'refund the last payment in full, and end the subscription and its tier',
+const refund = command('refund', 'refund the last payment in full, and end the subscription and its tier', {
   operand: ORDER,
   options: DESK,
   examples: [`orders refund ${EXAMPLE}`],
@@ -136,22 +115,22 @@ const refund = command({
   }),
 });
 
-const portalLink = command({
-  name: 'portal-link',
-  about: 'print the URL of the customer portal, for the buyer of the order',
-  operand: ORDER,
-  options: DESK,
-  examples: [`orders portal-link ${EXAMPLE}`],
-  run: onOrder(async ({ order, provider, config }) => {
-    const url = await provider.portal(order, config.dynamic.public_url);
-    if (url === undefined) throw new Error('the order has no subscription with a customer portal');
-    return url;
-  }),
-});
+const portalLink = command(
+  'portal-link',
+  'print the URL of the customer portal, for the buyer of the order',
+  {
+    operand: ORDER,
+    options: DESK,
+    examples: [`orders portal-link ${EXAMPLE}`],
+    run: onOrder(async ({ order, provider, config }) => {
+      const url = await provider.portal(order, config.dynamic.public_url);
+      if (url === undefined) throw new Error('the order has no subscription with a customer portal');
+      return url;
+    }),
+  },
+);
 
-const paid = command({
-  name: 'paid',
-  about: 'mark an order by invoice as paid',
+const paid = command('paid', 'mark an order by invoice as paid', {
   operand: ORDER,
   options: { until: text('TIME', 'the end of the period that was paid, such as 2030-01-31 or 30d'), ...DESK },
   examples: [`orders paid ${EXAMPLE} --until 2030-01-31`],
@@ -176,9 +155,7 @@ function endOfPeriod(until: string): number {
   throw new UsageError('--until is in the past');
 }
 
-const trust = command({
-  name: 'trust',
-  about: 'release an order that a fraud warning holds',
+const trust = command('trust', 'release an order that a fraud warning holds', {
   operand: ORDER,
   options: DESK,
   examples: [`orders trust ${EXAMPLE}`],
@@ -191,9 +168,7 @@ const trust = command({
   }),
 });
 
-const lapse = command({
-  name: 'lapse',
-  about: 'simulate a payment event, with the test provider',
+const lapse = command('lapse', 'simulate a payment event, with the test provider', {
   operand: ORDER,
   options: { as: choice(FAKE_EVENTS, 'EVENT', 'the default is failed'), ...DESK },
   examples: [`orders lapse ${EXAMPLE} --as refunded`],
@@ -207,9 +182,9 @@ const lapse = command({
   }),
 });
 
-function orderText(order: Order, isJson: boolean): string {
+function printOrder(io: CommandIo, isJson: boolean, order: Order): Promise<number> {
   const fields = orderFields(order);
-  return isJson ? JSON.stringify(fields, null, 2) : fieldLines(fields, 14).join('\n');
+  return print(io, isJson, fields, fieldLines(fields, 14));
 }
 
 interface Desk {
@@ -248,8 +223,8 @@ function onOrder<Options extends Given<typeof DESK>>(
         if (provider?.name !== order.provider)
           throw new Error('the order was made with another payment provider than `billing.provider` names');
         const result = await work({ order, store, config, provider, reconciliation }, given);
-        const text = typeof result === 'string' ? result : orderText(result, given.json);
-        await write(io.stdout, `${text}\n`);
+        if (typeof result !== 'string') return await printOrder(io, given.json, result);
+        await write(io.stdout, `${result}\n`);
         return 0;
       } finally {
         providers.close();

@@ -28,13 +28,13 @@ const OPTIONS = {
 
 let given: { readonly options: Given<Options>; readonly operand: string } | undefined;
 
-const spec = { options: OPTIONS, examples: ['things show abc'], about: 'a command' } as const;
+const spec = { options: OPTIONS, examples: ['things show abc'] } as const;
 const run = async (options: Given<typeof OPTIONS>, _io: unknown, operand: string) => {
   given = { options, operand };
   return undefined;
 };
-const own = command({ ...spec, name: 'reports', run });
-const things = command({ ...spec, name: 'things', run });
+const own = command('reports', 'a command', { ...spec, run });
+const things = command('things', 'a command', { ...spec, run });
 const PROGRAM: Program = {
   version: '1.2.3',
   about: 'a program',
@@ -44,22 +44,19 @@ const PROGRAM: Program = {
       about: 'things',
       load: async () =>
         group('things', 'things', [
-          command({ ...spec, name: 'show', operand: { name: 'PREFIX', about: 'a prefix' }, run }),
-          command({
+          command('show', 'a command', { ...spec, operand: { name: 'PREFIX', about: 'a prefix' }, run }),
+          command('maybe', 'a command', {
             ...spec,
-            name: 'maybe',
             operand: { name: 'WORD', about: 'a word', isOptional: true },
             run,
           }),
-          command({
+          command('move', 'a command', {
             ...spec,
-            name: 'move',
             options: { to: required(choice(['a', 'b'], 'PLACE', 'where to')) },
             run: async () => 3,
           }),
-          command({
+          command('fail', 'a command', {
             ...spec,
-            name: 'fail',
             options: {},
             run: async () => {
               throw new Error('no luck', { cause: new Error('the cause') });

@@ -4,13 +4,14 @@ import { Writable } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type TableCell, tableOf, writeList } from '../../src/cli/program/table.ts';
+import { tableOf as linesOf, writeList } from '../../src/cli/program/table.ts';
 import { hasColors } from '../../src/cli/program/terminal.ts';
 import { collector } from './collector.ts';
 
 function terminal(columns: number, env: NodeJS.ProcessEnv = { NO_COLOR: '1' }) {
   return { stdout: Object.assign(new Writable(), { isTTY: true, columns }), env };
 }
+const tableOf = (...given: Parameters<typeof linesOf>) => `${linesOf(...given).join('\n')}\n`;
 const PIPE = { stdout: new Writable(), env: {} };
 const LONG = 'a reason with more words than a line has';
 
@@ -81,8 +82,14 @@ describe('a list', () => {
     const out = collector();
     const io = { stdout: out.stream, stderr: out.stream, env: {} };
     const items = Array.from({ length: count }, (_, index) => index);
-    const columns = { id: (item: number): TableCell => item, name: (item: number) => `n${item}` };
-    await writeList(io, isJson, page(items), (id) => ({ id }), columns);
+    await writeList(
+      io,
+      isJson,
+      page(items),
+      (id) => ({ id }),
+      ['id', 'name'],
+      (item) => ({ name: `n${item}` }),
+    );
     return out.text();
   };
 

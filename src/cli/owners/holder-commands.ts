@@ -21,8 +21,8 @@ import {
   required,
   text,
 } from '../program/command.ts';
-import { type TableColumns, writeList } from '../program/table.ts';
-import { type CommandIo, write } from '../program/terminal.ts';
+import { print, writeList } from '../program/table.ts';
+import type { CommandIo } from '../program/terminal.ts';
 import { readPrefix } from '../support-command.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
 import { ownText, termsTexts } from '../terms-fields.ts';
@@ -56,17 +56,13 @@ const WHAT = { tier: 'tier changes', suspension: 'suspension' } as const;
  */
 export function holderChanges(of: string, operand: Operand, example: string): readonly Definition[] {
   const definition = (name: string, about: string, wanted: HolderChange, is: string) =>
-    command({
-      name,
-      about,
+    command(name, about, {
       operand,
       options: CHANGE,
       examples: [`${of} ${name} ${example} --reason "chargeback 4711"`],
       run: (given, io, holder) => change(given, holder, wanted, is, io),
     });
-  const tier = command({
-    name: 'tier',
-    about: 'change the tier of a holder, with all its keys',
+  const tier = command('tier', 'change the tier of a holder, with all its keys', {
     operand,
     options: { tier: required(choice(TIERS, 'TIER', 'the new tier')), ...CHANGE },
     examples: [`${of} tier ${example} --tier Pro --reason "paid by invoice"`],
@@ -80,9 +76,7 @@ export function holderChanges(of: string, operand: Operand, example: string): re
   ];
 }
 
-const list = command({
-  name: 'list',
-  about: 'list holders',
+const list = command('list', 'list holders', {
   options: {
     name: text('TEXT', 'only those whose names begin so'),
     label: LABEL_FILTER,
@@ -105,15 +99,12 @@ const list = command({
       const filter = { ...conditions, ...(team && { teamId: await teamId(store, team) }) };
       const page = (limit: number, last?: HolderSummary) =>
         store.organisation.searchHolders(filter, limit, last?.id);
-      await writeList(io, given.json, page, holderFields, COLUMNS);
-      return 0;
+      return writeList(io, given.json, page, holderFields, COLUMNS, shownOf);
     });
   },
 });
 
-const show = command({
-  name: 'show',
-  about: 'show a holder and its keys',
+const show = command('show', 'show a holder and its keys', {
   operand: HOLDER,
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: [`holders show ${EXAMPLE}`, 'holders show 0123abcd --json'],
@@ -141,25 +132,19 @@ const show = command({
         ...tierFields(dynamic.tiers[tier]),
         created_at,
       };
-      if (given.json) {
-        await write(io.stdout, `${JSON.stringify({ ...fields, keys: keys.map(publicFields) }, null, 2)}\n`);
-        return 0;
-      }
       const { tier_limits: _limits, tier_budget: _budget, ...own } = fields;
       const texts = termsTexts(terms, dynamic.tiers[tier], dynamic.currency);
       const lines = fieldLines({ ...own, labels: labelText(labels) || null, ...texts }, 12);
       const keyLines = keys.map((key) =>
         `  ${key.prefix}  ${key.state.padEnd(11)}  last used ${key.lastUsed ?? 'never'}  ${key.name ?? ''}`.trimEnd(),
       );
-      await write(io.stdout, `${[...lines, 'keys', ...keyLines].join('\n')}\n`);
-      return 0;
+      const all = { ...fields, keys: keys.map(publicFields) };
+      return print(io, given.json, all, [...lines, 'keys', ...keyLines]);
     });
   },
 });
 
-const set = command({
-  name: 'set',
-  about: 'change a holder',
+const set = command('set', 'change a holder', {
   detail: `Each limit replaces what the tier says; tier, as in NAME=tier or tier/month, goes back to it. ${LIMITS_HELP}`,
   operand: HOLDER,
   options: {
@@ -250,17 +235,13 @@ function noSuchHolder(): Error {
   return new Error('no key with this prefix, and no holder with this id');
 }
 
-const COLUMNS: TableColumns<HolderSummary> = {
-  holder: (each) => each.id,
-  tier: (each) => each.tier,
-  standing: (each) => each.standing,
-  keys: (each) => each.keys,
-  last_used: (each) => each.lastUsed,
-  team: (each) => each.team,
-  name: (each) => each.name,
-  labels: (each) => labelText(each.labels) || null,
-  limits: (each) => ownText(each.terms),
-};
+const COLUMNS = ['holder', 'tier', 'standing', 'keys', 'last_used', 'team', 'name', 'labels', 'limits'];
+
+/** What the list shows otherwise than the JSON. */
+const shownOf = ({ labels, terms }: HolderSummary) => ({
+  labels: labelText(labels) || null,
+  limits: ownText(terms),
+});
 
 export const HOLDERS = group('holders', 'find and change holders of keys', [
   list,

@@ -15,7 +15,7 @@ import { broadcastText } from '../fleet-action.ts';
 import { findOrder, orderLine } from '../orders-commands.ts';
 import { readTime, UsageError } from '../program/arguments.ts';
 import { CONFIG, choice, command, flag, group, JSON_OUTPUT, list, text } from '../program/command.ts';
-import { type TableColumns, writeList } from '../program/table.ts';
+import { print, writeList } from '../program/table.ts';
 import { write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
@@ -46,9 +46,7 @@ const KEY_OPTIONS = {
 } as const;
 const LIMITS_OF_KEY = `Limits are those of the key alone, in addition to those of its holder; more than the holder has, with --force, has no effect. ${LIMITS_HELP}`;
 
-const issue = command({
-  name: 'issue',
-  about: 'issue a key: only the key goes to stdout, and only this once',
+const issue = command('issue', 'issue a key: only the key goes to stdout, and only this once', {
   detail: `Exactly one of --tier, --for and --order says for whom. ${LIMITS_OF_KEY}`,
   options: {
     tier: choice(TIERS, 'TIER', 'for a new holder of this tier'),
@@ -131,9 +129,7 @@ async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Pro
   return new Claims({ store: store.billing, issuer, now: Date.now }).claim(id, () => true);
 }
 
-const listKeys = command({
-  name: 'list',
-  about: 'list keys',
+const listKeys = command('list', 'list keys', {
   options: {
     tier: choice(TIERS, 'TIER', 'only of holders of this tier'),
     state: choice(KEY_STATES, 'STATE', 'only in this state'),
@@ -161,8 +157,7 @@ const listKeys = command({
       const filter = { ...conditions, ...(team && { teamId: await teamId(store, team) }) };
       const page = (limit: number, last?: ListedKey) =>
         store.listKeys({ ...filter, limit, ...(last && { after: last.prefix }) });
-      await writeList(io, given.json, page, listedFields, COLUMNS);
-      return 0;
+      return writeList(io, given.json, page, listedFields, COLUMNS, shownOf);
     });
   },
 });
@@ -171,9 +166,7 @@ const show = showCommand('show', 'show a key and its history', true);
 const events = showCommand('events', 'show the history of a key', false);
 
 function showCommand(name: string, about: string, isWhole: boolean) {
-  return command({
-    name,
-    about,
+  return command(name, about, {
     operand: PREFIX,
     options: { json: JSON_OUTPUT, config: CONFIG },
     examples: [`keys ${name} 0123abcd`, `keys ${name} 0123abcd --json`],
@@ -187,30 +180,17 @@ function showCommand(name: string, about: string, isWhole: boolean) {
           const { at, actor, reason } = by;
           return { kind, version, at, actor, reason };
         });
-        if (!isWhole) {
-          const text = given.json ? JSON.stringify(shown, null, 2) : changes.map(eventLine).join('\n');
-          await write(io.stdout, `${text}\n`);
-          return 0;
-        }
+        if (!isWhole) return print(io, given.json, shown, changes.map(eventLine));
         const orders = await store.billing.ordersOf(key.holderId);
         const fields = { ...listedFields(key), labels: await store.organisation.labelsOf(key.holderId) };
-        if (given.json) {
-          const all = {
-            ...fields,
-            ...tierFields(dynamic.tiers[key.tier]),
-            events: shown,
-            orders: orders.map(orderFields),
-          };
-          await write(io.stdout, `${JSON.stringify(all, null, 2)}\n`);
-          return 0;
-        }
+        const ofTier = tierFields(dynamic.tiers[key.tier]);
+        const all = { ...fields, ...ofTier, events: shown, orders: orders.map(orderFields) };
         const texts = termsTexts(key.terms, undefined, dynamic.currency);
         const lines = fieldLines({ ...fields, labels: labelText(fields.labels) || null, ...texts }, 12);
         const ordered =
           orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
         const history = changes.map((change) => `  ${eventLine(change)}`);
-        await write(io.stdout, `${[...lines, 'events', ...history, ...ordered].join('\n')}\n`);
-        return 0;
+        return print(io, given.json, all, [...lines, 'events', ...history, ...ordered]);
       });
     },
   });
@@ -220,9 +200,7 @@ function eventLine({ at, kind, version, actor, reason }: KeyChange): string {
   return `${at}  ${kind}, version ${version}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
 }
 
-const set = command({
-  name: 'set',
-  about: 'change a key',
+const set = command('set', 'change a key', {
   detail: LIMITS_OF_KEY,
   operand: PREFIX,
   options: {
@@ -267,9 +245,7 @@ const set = command({
   },
 });
 
-const revoke = command({
-  name: 'revoke',
-  about: 'revoke a key',
+const revoke = command('revoke', 'revoke a key', {
   detail: 'Requests in flight finish; with --reason compromised they end at once.',
   operand: PREFIX,
   options: { ...AUTHOR_OPTIONS, json: JSON_OUTPUT, config: CONFIG },
@@ -316,18 +292,25 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
   return latest;
 }
 
-const COLUMNS: TableColumns<ListedKey> = {
-  prefix: (key) => key.prefix,
-  state: stateText,
-  tier: (key) => key.tier,
-  created_at: (key) => key.createdAt,
-  ends_at: (key) => key.endedAt ?? key.expiresAt,
-  last_used: (key) => key.lastUsed,
-  holder: (key) => key.holderId,
-  holder_name: (key) => key.holderName,
-  name: (key) => key.name,
-  limits: (key) => ownText(key.terms),
-};
+const COLUMNS = [
+  'prefix',
+  'state',
+  'tier',
+  'created_at',
+  'ends_at',
+  'last_used',
+  'holder',
+  'holder_name',
+  'name',
+  'limits',
+];
+
+/** What the list shows otherwise than the JSON. */
+const shownOf = (key: ListedKey) => ({
+  state: stateText(key),
+  ends_at: key.endedAt ?? key.expiresAt,
+  limits: ownText(key.terms),
+});
 
 /** The effective state: an active key may be past its expiry, or its holder suspended. */
 function stateText({ state, standing, expiresAt }: KeySummary): string {

@@ -24,7 +24,7 @@ import {
   JSON_OUTPUT,
   required,
 } from '../program/command.ts';
-import { type TableColumns, writeList } from '../program/table.ts';
+import { writeList } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { withStore } from '../support-desk.ts';
 import { AUTHOR_OPTIONS, authorOf, readExpiry } from './owner-options.ts';
@@ -42,9 +42,7 @@ const EXPIRY = {
 };
 const AUTHOR = { ...AUTHOR_OPTIONS, config: CONFIG } as const;
 
-const ADD = command({
-  name: 'add',
-  about: 'make an operator; only the token goes to stdout, and only this once',
+const ADD = command('add', 'make an operator; only the token goes to stdout, and only this once', {
   operand: { name: 'NAME', about: 'letters, digits and . _ @ + -' },
   options: {
     role: required(
@@ -68,9 +66,7 @@ const ADD = command({
   },
 });
 
-const ROTATE = command({
-  name: 'rotate',
-  about: 'give an operator a new token; the old one and the sessions end at once',
+const ROTATE = command('rotate', 'give an operator a new token; the old one and the sessions end at once', {
   operand: { name: 'NAME', about: 'of the operator' },
   options: { ...EXPIRY, ...AUTHOR },
   examples: ['operators rotate ann'],
@@ -83,9 +79,7 @@ const ROTATE = command({
     }),
 });
 
-const REMOVE = command({
-  name: 'remove',
-  about: 'remove an operator; the token and the sessions end at once',
+const REMOVE = command('remove', 'remove an operator; the token and the sessions end at once', {
   operand: { name: 'NAME', about: 'of the operator' },
   options: AUTHOR,
   examples: ['operators remove ann --reason left'],
@@ -101,27 +95,20 @@ const REMOVE = command({
     }),
 });
 
-const LIST = command({
-  name: 'list',
-  about: 'list the operators',
+const LIST = command('list', 'list the operators', {
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: ['operators list'],
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store) => {
       const page = async (_limit: number, last?: OperatorRecord) =>
         last === undefined ? store.operators.listOperators(MAX_LISTED) : [];
-      await writeList(io, given.json, page, operatorFields, COLUMNS);
-      return 0;
+      return writeList(io, given.json, page, operatorFields, COLUMNS, ({ expiresAt }) => ({
+        expires_at: expiresAt ?? 'never',
+      }));
     }),
 });
 
-const COLUMNS: TableColumns<OperatorRecord> = {
-  name: (each) => each.name,
-  role: (each) => each.role,
-  prefix: (each) => each.prefix,
-  expires_at: (each) => each.expiresAt ?? 'never',
-  last_used: (each) => each.usedAt,
-};
+const COLUMNS = ['name', 'role', 'prefix', 'expires_at', 'last_used'];
 
 export const OPERATORS = group('operators', 'who may use the console of the admin listener', [
   ADD,

@@ -5,7 +5,7 @@ import { NO_TERMS, type Terms } from '../../config/terms.ts';
 import { teamFields, termsFields } from '../../console/record-fields.ts';
 import type { TeamEvent, TeamResult, TeamSummary } from '../../store/organisation-record.ts';
 import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
-import { type TableColumns, writeList } from '../program/table.ts';
+import { print, writeList } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { fieldLines, withStore } from '../support-desk.ts';
 import { ownText, termsTexts } from '../terms-fields.ts';
@@ -32,9 +32,7 @@ const CHANGE = {
 const TEAM: Operand = { name: 'NAME', about: 'the name of the team' };
 const LIMITS_OF_TEAM = `All holders of the team share its limits. ${LIMITS_HELP}`;
 
-const add = command({
-  name: 'add',
-  about: 'add a team',
+const add = command('add', 'add a team', {
   detail: `${LIMITS_OF_TEAM} Holders join with tollgate holders set HOLDER --team NAME.`,
   operand: TEAM,
   options: CHANGE,
@@ -51,9 +49,7 @@ const add = command({
   },
 });
 
-const list = command({
-  name: 'list',
-  about: 'list teams',
+const list = command('list', 'list teams', {
   options: { label: LABEL_FILTER, json: JSON_OUTPUT, config: CONFIG },
   examples: ['teams list', 'teams list --label cost=4* --json'],
   run: (given, io) => {
@@ -61,15 +57,12 @@ const list = command({
     return withStore(given, io, 'must exist', async ({ organisation }) => {
       const page = (limit: number, last?: TeamSummary) =>
         organisation.listTeams({ labels, limit, ...(last && { after: last.name }) });
-      await writeList(io, given.json, page, teamFields, COLUMNS);
-      return 0;
+      return writeList(io, given.json, page, teamFields, COLUMNS, shownOf);
     });
   },
 });
 
-const show = command({
-  name: 'show',
-  about: 'show a team and its history',
+const show = command('show', 'show a team and its history', {
   operand: TEAM,
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: ['teams show search', 'teams show search --json'],
@@ -82,25 +75,17 @@ const show = command({
         store.organisation.teamHistory(id),
       ]);
       if (team === undefined) throw new Error('the team was removed just now');
-      if (given.json) {
-        const shown = events.map(({ what, at, actor, reason }) => ({ what, at, actor, reason }));
-        const { limits, budget } = termsFields(team.terms);
-        const own = { name: team.name, labels, limits, budget };
-        const fields = { ...own, created_at: team.createdAt, events: shown };
-        await write(io.stdout, `${JSON.stringify(fields, null, 2)}\n`);
-        return 0;
-      }
-      const { limits, budget } = termsTexts(team.terms, undefined, dynamic.currency);
-      const own = { labels: labelText(labels) || '-', limits, budget };
-      const about = fieldLines({ name: team.name, created_at: team.createdAt, ...own }, 12);
-      await write(io.stdout, `${[...about, 'events', ...events.map(eventLine)].join('\n')}\n`);
-      return 0;
+      const { limits, budget } = termsFields(team.terms);
+      const shown = events.map(({ what, at, actor, reason }) => ({ what, at, actor, reason }));
+      const fields = { name: team.name, labels, limits, budget, created_at: team.createdAt, events: shown };
+      const { limits: ofLimits, budget: ofBudget } = termsTexts(team.terms, undefined, dynamic.currency);
+      const texts = { labels: labelText(labels) || '-', limits: ofLimits, budget: ofBudget };
+      const about = fieldLines({ name: team.name, created_at: team.createdAt, ...texts }, 12);
+      return print(io, given.json, fields, [...about, 'events', ...events.map(eventLine)]);
     }),
 });
 
-const set = command({
-  name: 'set',
-  about: 'change a team',
+const set = command('set', 'change a team', {
   detail: LIMITS_OF_TEAM,
   operand: TEAM,
   options: { name: text('NEW', 'another name'), removeLabel: REMOVED_LABEL, ...CHANGE },
@@ -124,9 +109,7 @@ const set = command({
   },
 });
 
-const remove = command({
-  name: 'remove',
-  about: 'remove a team without holders; its usage stays',
+const remove = command('remove', 'remove a team without holders; its usage stays', {
   operand: TEAM,
   options: { ...AUTHOR_OPTIONS, config: CONFIG },
   examples: ['teams remove search'],
@@ -144,13 +127,13 @@ const remove = command({
   },
 });
 
-const COLUMNS: TableColumns<TeamSummary> = {
-  name: (team) => team.name,
-  holders: (team) => team.holders,
-  labels: (team) => labelText(team.labels) || null,
-  created_at: (team) => team.createdAt,
-  limits: (team) => ownText(team.terms),
-};
+const COLUMNS = ['name', 'holders', 'labels', 'created_at', 'limits'];
+
+/** What the list shows otherwise than the JSON. */
+const shownOf = ({ labels, terms }: TeamSummary) => ({
+  labels: labelText(labels) || null,
+  limits: ownText(terms),
+});
 
 const OUTCOMES = { added: 'is added', changed: 'is changed', same: 'is as before' } as const;
 

@@ -49,7 +49,9 @@ interface CommandText {
   readonly examples?: readonly string[];
 }
 
-export interface CommandSpec<Known extends Options> extends CommandText {
+export interface CommandSpec<Known extends Options> {
+  /** More for its own help. */
+  readonly detail?: string;
   readonly operand?: Operand;
   readonly options: Known;
   readonly examples: readonly string[];
@@ -113,12 +115,17 @@ export const CONFIG: OptionSpec<string> = {
 };
 export const JSON_OUTPUT = flag('print JSON');
 
-export function command<const Known extends Options>(spec: CommandSpec<Known>): Definition {
-  const { name, operand, options } = spec;
+/** @param about one line for the help */
+export function command<const Known extends Options>(
+  name: string,
+  about: string,
+  spec: CommandSpec<Known>,
+): Definition {
+  const { operand, options, detail, examples } = spec;
   return {
     name,
     build: (start) => {
-      const built = new StrictCommand(spec);
+      const built = new StrictCommand({ name, about, examples, ...(detail !== undefined && { detail }) });
       for (const [each, option] of Object.entries(options)) built.addSpec(each, option);
       if (operand !== undefined) {
         const argument = new Argument(operand.name, operand.about);

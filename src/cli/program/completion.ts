@@ -11,9 +11,7 @@ type Shell = (typeof SHELLS)[number];
 
 /** @param tree the whole program */
 export function completionCommand(tree: () => Promise<Command>): Definition {
-  return command({
-    name: 'completion',
-    about: 'print a script that completes commands in a shell',
+  return command('completion', 'print a script that completes commands in a shell', {
     detail: `SHELL is ${SHELLS.join(', ')}.`,
     operand: { name: 'SHELL', about: 'the shell that runs the script', choices: SHELLS },
     options: {},

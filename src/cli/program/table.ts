@@ -4,35 +4,30 @@ import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
 
 /** Null is shown as a dash; all but texts is aligned to the right and never cut. */
 export type TableCell = string | number | bigint | { readonly decimal: string } | null;
-/** By the names of the columns, which are those of the JSON fields where there is one. */
-export type TableColumns<Item> = Readonly<Record<string, (item: Item) => TableCell>>;
 
 const PAGE = 500;
 const GAP = '  ';
 /** A column keeps this width while others are wider; where that is not enough, it goes on. */
 const NARROW = 8;
-/** Colours of states, in columns that are called so. */
-const STATE_COLORS: ReadonlyMap<string, 'green' | 'red' | 'yellow'> = new Map([
-  ...['active', 'good', 'ok', 'paid', 'claimed'].map((state) => [state, 'green'] as const),
-  ...['revoked', 'invalidated', 'expired', 'failed', 'unhealthy', 'open'].map(
-    (state) => [state, 'red'] as const,
-  ),
-  ...['suspended', 'drained', 'disabled', 'pending', 'cooling_down'].map(
-    (state) => [state, 'yellow'] as const,
-  ),
-]);
+/** States in colour, in columns that are called so. */
+const GOOD = /^(active|good|ok|paid|claimed|closed)$/;
+const BAD = /^(revoked|invalidated|expired|failed|unhealthy)$/;
 
 /**
  * Writes all items of a list, as a JSON array of `fields` or as a table.
  * @param page reads the items after the last one of the previous page
+ * @param columns fields that the table shows
+ * @param shown what it shows for a field that is no text or number, or another text
+ * @returns exit code 0
  */
 export async function writeList<Item>(
   io: CommandIo,
   isJson: boolean,
   page: (limit: number, after: Item | undefined) => Promise<readonly Item[]>,
   fields: (item: Item) => object,
-  columns: TableColumns<Item>,
-): Promise<void> {
+  columns: readonly string[],
+  shown: (item: Item) => object = () => ({}),
+): Promise<number> {
   let table: TableLines | undefined;
   let separator = '[';
   let last: Item | undefined;
@@ -44,32 +39,54 @@ export async function writeList<Item>(
         separator = ',';
       }
     } else {
-      const rows = items.map((item) => Object.values(columns).map((cell) => cell(item)));
+      const rows = items.map((item) => {
+        const cells = { ...fields(item), ...shown(item) };
+        return columns.map((name): TableCell => Reflect.get(cells, name));
+      });
       // The first page decides on the widths; a list can be too long to wait for its end.
-      table ??= new TableLines(Object.keys(columns), rows, io);
-      await write(io.stdout, table.text(rows));
+      table ??= new TableLines(columns, rows, io);
+      await write(
+        io.stdout,
+        table
+          .lines(rows)
+          .map((line) => `${line}\n`)
+          .join(''),
+      );
     }
     last = items.at(-1);
     if (items.length < PAGE) break;
   }
   if (isJson) await write(io.stdout, separator === '[' ? '[]\n' : '\n]\n');
+  return 0;
 }
 
-/** A whole table. @param names of its columns */
+/** Writes one result, as JSON or as lines of text. @returns exit code 0 */
+export async function print(
+  { stdout }: CommandIo,
+  isJson: boolean,
+  fields: object,
+  lines: readonly string[],
+): Promise<number> {
+  const shown = isJson ? [JSON.stringify(fields, null, 2)] : lines;
+  await write(stdout, shown.map((line) => `${line}\n`).join(''));
+  return 0;
+}
+
+/** The lines of a whole table. @param names of its columns */
 export function tableOf(
   names: readonly string[],
   rows: readonly (readonly TableCell[])[],
   io: Pick<CommandIo, 'stdout' | 'env'>,
-): string {
+): readonly string[] {
   const table = new TableLines(names, rows, io);
-  if (table.fits) return table.text(rows);
+  if (table.fits) return table.lines(rows);
   const used = names.flatMap((_, at) => (rows.every((row) => isNothing(row[at])) ? [] : [at]));
   const kept = rows.map((row) => used.map((at) => row[at] ?? null));
   return new TableLines(
     used.map((at) => names[at] ?? ''),
     kept,
     io,
-  ).text(kept);
+  ).lines(kept);
 }
 
 const isNothing = (cell: TableCell | undefined) => cell === null || cell === 0 || cell === 0n;
@@ -82,7 +99,7 @@ class TableLines {
   readonly #hasColors: boolean;
   /** Whether the lines are not longer than those of the terminal. */
   readonly fits: boolean;
-  #head: string;
+  readonly #head: string[];
 
   constructor(
     names: readonly string[],
@@ -105,14 +122,12 @@ class TableLines {
     const columns = columnsOf(io) ?? Number.POSITIVE_INFINITY;
     this.#widths = fitting(full, floors, columns);
     this.fits = lengthOf(this.#widths) <= columns;
-    this.#head = this.#colored('bold', `${this.#line(names.map((name) => name.toUpperCase()))}\n`);
+    this.#head = [this.#colored('bold', this.#line(names.map((name) => name.toUpperCase())))];
   }
 
   /** The head comes before the first page. */
-  text(rows: readonly (readonly TableCell[])[]): string {
-    const head = this.#head;
-    this.#head = '';
-    return head + rows.map((row) => `${this.#line(row)}\n`).join('');
+  lines(rows: readonly (readonly TableCell[])[]): readonly string[] {
+    return [...this.#head.splice(0), ...rows.map((row) => this.#line(row))];
   }
 
   #line(row: readonly TableCell[]): string {
@@ -122,12 +137,14 @@ class TableLines {
       const padding = ' '.repeat(Math.max(0, width - widthOf(text)));
       if (this.#isNumber[at]) return padding + text;
       const isLast = at === row.length - 1;
-      const color = ['state', 'standing'].includes(this.#names[at] ?? '')
-        ? STATE_COLORS.get(text)
-        : undefined;
-      return (color === undefined ? text : this.#colored(color, text)) + (isLast ? '' : padding);
+      return this.#stateText(this.#names[at], text) + (isLast ? '' : padding);
     });
     return cells.join(GAP).trimEnd();
+  }
+
+  #stateText(name: string | undefined, text: string): string {
+    if (name !== 'state' && name !== 'standing') return text;
+    return this.#colored(GOOD.test(text) ? 'green' : BAD.test(text) ? 'red' : 'yellow', text);
   }
 
   #colored(color: 'bold' | 'green' | 'red' | 'yellow', text: string): string {

@@ -11,7 +11,7 @@ import { ageText, drainText, fetchLiveState, gatewayText, mergedStates } from '.
 import { AUTHOR_OPTIONS, authorOf } from '../owners/owner-options.ts';
 import { didYouMean, readTime, UsageError } from '../program/arguments.ts';
 import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
-import { tableOf } from '../program/table.ts';
+import { print, tableOf } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { openFleet, withStore, writeChange } from '../support-desk.ts';
 
@@ -51,18 +51,14 @@ async function statesOf(config: Config, { upstreams }: Store, { desk }: CommandI
   return { live, shown };
 }
 
-const list = command({
-  name: 'list',
-  about: 'show the state of each upstream, over all processes of the fleet',
+const list = command('list', 'show the state of each upstream, over all processes of the fleet', {
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: ['upstreams list', 'upstreams list --json'],
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store, config) => {
       const { live, shown } = await statesOf(config, store, io);
       if (!given.json) await write(io.stderr, `${gatewayText(live, config.hash)}\n`);
-      const text = given.json ? `${JSON.stringify(shown, null, 2)}\n` : tableOf(HEADS, shown.map(rowOf), io);
-      await write(io.stdout, text);
-      return 0;
+      return print(io, given.json, shown, tableOf(HEADS, shown.map(rowOf), io));
     }),
 });
 
@@ -95,9 +91,7 @@ function credentialText({ kind, since, expires_at }: UpstreamState['credential']
   return `${kind} ${ageText(since)} ago${expires_at === null ? '' : `, expires ${expires_at}`}`;
 }
 
-const show = command({
-  name: 'show',
-  about: 'show an upstream with its models, and what each process reports',
+const show = command('show', 'show an upstream with its models, and what each process reports', {
   operand: UPSTREAM,
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: ['upstreams show openai', 'upstreams show openai --json'],
@@ -111,10 +105,6 @@ const show = command({
         config_hash,
         state: upstreams.find((each) => each.upstream === name) ?? null,
       }));
-      if (given.json) {
-        await write(io.stdout, `${JSON.stringify({ ...found, processes, silent: live.silent }, null, 2)}\n`);
-        return 0;
-      }
       const row = found === undefined ? [] : rowOf(found);
       const lines = row.map(
         (cell, at) => `${(HEADS[at] ?? '').replace('_', ' ').padEnd(14)}${cell === '' ? '-' : cell}`,
@@ -128,14 +118,11 @@ const show = command({
       for (const { id, state } of processes)
         lines.push(`${'process'.padEnd(14)}${id}: ${state === null ? 'does not have it' : state.state}`);
       for (const id of live.silent) lines.push(`${'process'.padEnd(14)}${id}: no answer`);
-      await write(io.stdout, `${lines.join('\n')}\n`);
-      return 0;
+      return print(io, given.json, { ...found, processes, silent: live.silent }, lines);
     }),
 });
 
-const events = command({
-  name: 'events',
-  about: 'list the last changes of states, oldest first',
+const events = command('events', 'list the last changes of states, oldest first', {
   options: {
     upstream: text('NAME', 'only of this upstream'),
     limit: text('N', `how many; ${EVENTS} by default, at most ${MAX_EVENTS}`),
@@ -152,11 +139,7 @@ const events = command({
       const found = await store.upstreams.events({ limit, ...(upstream !== undefined && { upstream }) });
       // Processes write their events with a delay.
       const shown = found.toReversed().sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
-      const text = given.json
-        ? `${JSON.stringify(shown, null, 2)}\n`
-        : shown.map((event) => `${eventLine(event)}\n`).join('');
-      await write(io.stdout, text);
-      return 0;
+      return print(io, given.json, shown, shown.map(eventLine));
     });
   },
 });
@@ -167,37 +150,37 @@ function eventLine({ at, upstream, model, what, reason, actor, replica }: Upstre
   return `${at}  ${where}: ${what}${reason === null ? '' : `: ${reason}`}${by === null ? '' : `  (${by})`}`;
 }
 
-const drain = command({
-  name: 'drain',
-  about: 'take an upstream out of service: it gets no new requests, running ones finish',
-  operand: UPSTREAM,
-  options: { for: text('TIME', 'such as 30m, or until a day; the default is until resume'), ...CHANGE },
-  examples: ['upstreams drain openai --for 1h --reason maintenance'],
-  run: (given, io, operand) => {
-    const now = Date.now();
-    const until = given.for === undefined ? null : readTime(given.for, '--for', now, 1);
-    if (until !== null && Date.parse(until) <= now) throw new UsageError('--for is in the past');
-    const about = { until, ...authorOf(given, io) };
-    return withStore(given, io, 'must exist', async (store, config) => {
-      const upstream = requireUpstream(operand, config.dynamic);
-      const row = { upstream, ...about };
-      await store.upstreams.drain(row);
-      const drains = await store.upstreams.drains();
-      const alone = modelsWithoutTarget(config.dynamic, new Set(drains.map((each) => each.upstream)));
-      if (alone.length > 0)
-        await write(
-          io.stderr,
-          `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`,
-        );
-      const what = `${upstream} is drained ${until === null ? 'until it is resumed' : `until ${until}`}.`;
-      return announce(given.json, io, config, DRAIN, { upstream, drained: shownDrain(row) }, what);
-    });
+const drain = command(
+  'drain',
+  'take an upstream out of service: it gets no new requests, running ones finish',
+  {
+    operand: UPSTREAM,
+    options: { for: text('TIME', 'such as 30m, or until a day; the default is until resume'), ...CHANGE },
+    examples: ['upstreams drain openai --for 1h --reason maintenance'],
+    run: (given, io, operand) => {
+      const now = Date.now();
+      const until = given.for === undefined ? null : readTime(given.for, '--for', now, 1);
+      if (until !== null && Date.parse(until) <= now) throw new UsageError('--for is in the past');
+      const about = { until, ...authorOf(given, io) };
+      return withStore(given, io, 'must exist', async (store, config) => {
+        const upstream = requireUpstream(operand, config.dynamic);
+        const row = { upstream, ...about };
+        await store.upstreams.drain(row);
+        const drains = await store.upstreams.drains();
+        const alone = modelsWithoutTarget(config.dynamic, new Set(drains.map((each) => each.upstream)));
+        if (alone.length > 0)
+          await write(
+            io.stderr,
+            `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`,
+          );
+        const what = `${upstream} is drained ${until === null ? 'until it is resumed' : `until ${until}`}.`;
+        return announce(given.json, io, config, DRAIN, { upstream, drained: shownDrain(row) }, what);
+      });
+    },
   },
-});
+);
 
-const resume = command({
-  name: 'resume',
-  about: 'put an upstream back into service',
+const resume = command('resume', 'put an upstream back into service', {
   operand: UPSTREAM,
   options: CHANGE,
   examples: ['upstreams resume openai'],

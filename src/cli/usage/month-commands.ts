@@ -15,7 +15,7 @@ import { dayOf } from '../../usage/records/utc-hours.ts';
 import { AUTHOR_OPTIONS, actorOf } from '../owners/owner-options.ts';
 import { UsageError } from '../program/arguments.ts';
 import { CONFIG, command, flag, JSON_OUTPUT, type Operand } from '../program/command.ts';
-import { type TableCell, tableOf } from '../program/table.ts';
+import { print, type TableCell, tableOf } from '../program/table.ts';
 import { write } from '../program/terminal.ts';
 import { withStore } from '../support-desk.ts';
 import { readMonth } from './report-period.ts';
@@ -29,89 +29,86 @@ const HEAD = ['month', 'holder', 'key', ...MONTH_TEXTS.slice(2), ...DIGESTED_SUM
 
 const MONTH: Operand = { name: 'MONTH', about: 'a month, such as 2030-01' };
 
-export const closeMonth = command({
-  name: 'close',
-  about: 'close a past month: its usage does not change any more; print its totals and a digest',
-  operand: MONTH,
-  options: {
-    reopen: flag('open a closed month again, with --reason'),
-    ...AUTHOR_OPTIONS,
-    json: JSON_OUTPUT,
-    config: CONFIG,
-  },
-  examples: ['usage close 2030-01', 'usage close 2030-01 --reopen --reason "late import"'],
-  run: async (given, io, operand) => {
-    const month = readMonth(operand);
-    const now = io.now?.() ?? Date.now();
-    const reason = given.reason ?? null;
-    const by = { actor: actorOf(given, io), reason, at: new Date(now).toISOString() };
-    if (given.reopen && reason === null) throw new UsageError('--reopen needs --reason');
-    if (month >= dayOf(now).slice(0, 7))
-      throw new Error(`${month} is not over: it can be closed from ${nextMonth(month)}-01 on`);
-    return withStore(given, io, 'must exist', async (store, config) => {
-      const currency = config.dynamic.currency ?? null;
-      if (given.reopen) {
-        if ((await store.usage.reopenMonth(month, by)) === 'open') throw new Error(`${month} is not closed`);
-        const text = given.json ? JSON.stringify({ month, closed_at: null }) : `Reopened ${month}.`;
-        await write(io.stdout, `${text}\n`);
+export const closeMonth = command(
+  'close',
+  'close a past month: its usage does not change any more; print its totals and a digest',
+  {
+    operand: MONTH,
+    options: {
+      reopen: flag('open a closed month again, with --reason'),
+      ...AUTHOR_OPTIONS,
+      json: JSON_OUTPUT,
+      config: CONFIG,
+    },
+    examples: ['usage close 2030-01', 'usage close 2030-01 --reopen --reason "late import"'],
+    run: async (given, io, operand) => {
+      const month = readMonth(operand);
+      const now = io.now?.() ?? Date.now();
+      const reason = given.reason ?? null;
+      const by = { actor: actorOf(given, io), reason, at: new Date(now).toISOString() };
+      if (given.reopen && reason === null) throw new UsageError('--reopen needs --reason');
+      if (month >= dayOf(now).slice(0, 7))
+        throw new Error(`${month} is not over: it can be closed from ${nextMonth(month)}-01 on`);
+      return withStore(given, io, 'must exist', async (store, config) => {
+        const currency = config.dynamic.currency ?? null;
+        if (given.reopen) {
+          if ((await store.usage.reopenMonth(month, by)) === 'open')
+            throw new Error(`${month} is not closed`);
+          const text = given.json ? JSON.stringify({ month, closed_at: null }) : `Reopened ${month}.`;
+          await write(io.stdout, `${text}\n`);
+          return 0;
+        }
+        const outcome = await close(store, month, by);
+        const { digest, totals } = await digestOf(store, month);
+        const known = await stateOf(store, month);
+        if (known?.digest === null) await store.usage.setDigest(month, digest);
+        else if (known?.digest !== digest)
+          throw new Error(
+            `the rows of ${month} are not those that it was closed with: its digest was ${known?.digest}`,
+          );
+        const closedAt = known?.closedAt ?? by.at;
+        const said = outcome === 'closed' ? `Closed ${month}.` : `${month} was closed at ${closedAt}.`;
+        const shown = exactPublicSums(totals);
+        if (given.json) {
+          const texts = Object.fromEntries(
+            Object.entries(shown).map(([name, value]) => [name, value?.toString() ?? null]),
+          );
+          await write(
+            io.stdout,
+            `${JSON.stringify({ month, closed_at: closedAt, digest, currency, totals: texts })}\n`,
+          );
+          return 0;
+        }
+        const lines = [
+          said,
+          ...['requests', 'failed', 'prompt_tokens', 'completion_tokens', 'cost'].map(
+            (name) =>
+              `${name.replace('_', ' ').padEnd(19)}${Object.entries(shown).find(([each]) => each === name)?.[1] ?? '-'}`,
+          ),
+          ...(currency === null ? [] : [`${'currency'.padEnd(19)}${currency}`]),
+          `${'digest'.padEnd(19)}${digest}`,
+        ];
+        await write(io.stdout, `${lines.join('\n')}\n`);
         return 0;
-      }
-      const outcome = await close(store, month, by);
-      const { digest, totals } = await digestOf(store, month);
-      const known = await stateOf(store, month);
-      if (known?.digest === null) await store.usage.setDigest(month, digest);
-      else if (known?.digest !== digest)
-        throw new Error(
-          `the rows of ${month} are not those that it was closed with: its digest was ${known?.digest}`,
-        );
-      const closedAt = known?.closedAt ?? by.at;
-      const said = outcome === 'closed' ? `Closed ${month}.` : `${month} was closed at ${closedAt}.`;
-      const shown = exactPublicSums(totals);
-      if (given.json) {
-        const texts = Object.fromEntries(
-          Object.entries(shown).map(([name, value]) => [name, value?.toString() ?? null]),
-        );
-        await write(
-          io.stdout,
-          `${JSON.stringify({ month, closed_at: closedAt, digest, currency, totals: texts })}\n`,
-        );
-        return 0;
-      }
-      const lines = [
-        said,
-        ...['requests', 'failed', 'prompt_tokens', 'completion_tokens', 'cost'].map(
-          (name) =>
-            `${name.replace('_', ' ').padEnd(19)}${Object.entries(shown).find(([each]) => each === name)?.[1] ?? '-'}`,
-        ),
-        ...(currency === null ? [] : [`${'currency'.padEnd(19)}${currency}`]),
-        `${'digest'.padEnd(19)}${digest}`,
-      ];
-      await write(io.stdout, `${lines.join('\n')}\n`);
-      return 0;
-    });
+      });
+    },
   },
-});
+);
 
-export const listMonths = command({
-  name: 'months',
-  about: 'list the months, and which are closed',
+export const listMonths = command('months', 'list the months, and which are closed', {
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: ['usage months', 'usage months --json'],
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store) => {
       const months = await store.usage.months();
-      if (given.json) {
-        const fields = months.map(({ month, closedAt, digest, late, events }) => ({
-          month,
-          closed_at: closedAt,
-          digest,
-          late_requests: late.requests,
-          late_cost: exactAmount(late.cost),
-          events,
-        }));
-        await write(io.stdout, `${JSON.stringify(fields, null, 2)}\n`);
-        return 0;
-      }
+      const fields = months.map(({ month, closedAt, digest, late, events }) => ({
+        month,
+        closed_at: closedAt,
+        digest,
+        late_requests: late.requests,
+        late_cost: exactAmount(late.cost),
+        events,
+      }));
       const current = dayOf(io.now?.() ?? Date.now()).slice(0, 7);
       const stateText = ({ month, closedAt }: UsageMonth) =>
         closedAt === null ? (month >= current ? 'running' : 'open') : 'closed';
@@ -122,31 +119,33 @@ export const listMonths = command({
         each.digest,
         each.late.requests,
       ]);
-      await write(io.stdout, tableOf(['month', 'state', 'closed_at', 'digest', 'late_requests'], rows, io));
-      return 0;
+      const names = ['month', 'state', 'closed_at', 'digest', 'late_requests'];
+      return print(io, given.json, fields, tableOf(names, rows, io));
     }),
 });
 
 /** Its canonical form. */
-export const exportMonth = command({
-  name: 'export',
-  about: 'print the rows of a month as CSV, whose SHA-256 is the digest',
-  operand: MONTH,
-  options: { config: CONFIG },
-  examples: ['usage export 2030-01 > 2030-01.csv'],
-  run: async (given, io, operand) => {
-    const month = readMonth(operand);
-    if (month > dayOf(io.now?.() ?? Date.now()).slice(0, 7))
-      throw new UsageError(`${month} is in the future`);
-    return withStore(given, io, 'must exist', async (store) => {
-      while (await store.usage.rollUp());
-      await write(io.stdout, line(HEAD));
-      for await (const rows of pagesOf(store, month))
-        await write(io.stdout, rows.map((row) => rowLine(month, row)).join(''));
-      return 0;
-    });
+export const exportMonth = command(
+  'export',
+  'print the rows of a month as CSV, whose SHA-256 is the digest',
+  {
+    operand: MONTH,
+    options: { config: CONFIG },
+    examples: ['usage export 2030-01 > 2030-01.csv'],
+    run: async (given, io, operand) => {
+      const month = readMonth(operand);
+      if (month > dayOf(io.now?.() ?? Date.now()).slice(0, 7))
+        throw new UsageError(`${month} is in the future`);
+      return withStore(given, io, 'must exist', async (store) => {
+        while (await store.usage.rollUp());
+        await write(io.stdout, line(HEAD));
+        for await (const rows of pagesOf(store, month))
+          await write(io.stdout, rows.map((row) => rowLine(month, row)).join(''));
+        return 0;
+      });
+    },
   },
-});
+);
 
 async function close(store: Store, month: string, by: Parameters<Store['usage']['closeMonth']>[1]) {
   for (;;) {

@@ -27,9 +27,7 @@ const MAX_LINES = 100_000;
 const MAX_GROUPS = 3;
 const NAMES_AT_ONCE = 5000;
 
-const report = command({
-  name: 'usage',
-  about: 'report usage, and close months',
+const report = command('usage', 'report usage, and close months', {
   detail:
     'Without a command, it reports usage. Team and tier are those that the holder had at that time. Hours, days and months are in UTC. JSON and CSV have exact costs.',
   options: {

@@ -48,7 +48,9 @@ export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>)
   const named = columns.map((name) =>
     name === 'cost' && currency !== undefined ? `cost_${currency}` : name,
   );
-  return tableOf([...by, ...named], rows, io);
+  return tableOf([...by, ...named], rows, io)
+    .map((line) => `${line}\n`)
+    .join('');
 }
 
 /** Counts are numbers of any size, costs are texts. */
