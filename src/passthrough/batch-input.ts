@@ -20,7 +20,8 @@ const ROOT = 'body';
 const INPUT_FILE = 'input_file_id';
 const ENDPOINT = 'endpoint';
 const MEMBERS = new WatchedMembers([INPUT_FILE, ENDPOINT]);
-const BODY_MEMBER = new WatchedMembers([ROOT]);
+const URL_MEMBER = 'url';
+const LINE_MEMBERS = new WatchedMembers([ROOT, URL_MEMBER]);
 
 /** What a request for a batch names; a member that is missing or no text is left to the upstream. */
 export interface BatchOrder {
@@ -51,10 +52,15 @@ export interface LineModel {
 /**
  * @param line a valid JSON text
  * @param wanted of the endpoint of the batch
- * @throws GatewayError as `scanRequest`, for the body of the line
+ * @param isOfBatch whether a `url` is the endpoint of the batch
+ * @throws GatewayError as `scanRequest`, for the body of the line; invalid_value for another `url`
  */
-export function modelOfLine(line: Buffer, wanted: Wanted): LineModel {
-  const span = spanOf(line, BODY_MEMBER.search(line), ROOT);
+export function modelOfLine(line: Buffer, wanted: Wanted, isOfBatch: (url: string) => boolean): LineModel {
+  const found = LINE_MEMBERS.search(line);
+  const url = spanOf(line, found, URL_MEMBER);
+  if (url !== undefined && !isOfBatch(textAt(line, url) ?? ''))
+    throw invalid(URL_MEMBER, 'is not the endpoint of the batch in a line of the input file');
+  const span = spanOf(line, found, ROOT);
   if (span === undefined) throw invalid(ROOT, 'is missing in a line of the input file');
   const body = line.subarray(span.start, span.end);
   const { model, modelSpan, insertAt, isEmpty } = scanRequest(body, wanted);

@@ -176,7 +176,7 @@ async function modelOfFile(call: BatchCall, file: string, endpoint: Endpoint): P
   for await (const line of linesOf(contentOf(file, MAX_BATCH_INPUT))) {
     await input.add(line);
     try {
-      const { model: named } = modelOfLine(line, endpoint.wanted);
+      const { model: named } = modelOfLine(line, endpoint.wanted, servedBy(endpoint));
       if (model !== undefined && named !== model)
         throw invalidFile('has lines with several models; a batch has one');
       model = named;
@@ -207,17 +207,20 @@ async function* formOf(call: BatchCall, file: RewrittenFile): AsyncGenerator<Buf
   ];
   yield Buffer.from(head.join(''));
   for await (const line of linesOf(call.contentOf(inputFile, MAX_BATCH_INPUT))) {
-    const named: LineModel = modelOfLine(line, endpoint.wanted);
+    const named: LineModel = modelOfLine(line, endpoint.wanted, servedBy(endpoint));
     yield named.rewrite(model);
     yield Buffer.from('\n');
   }
   yield Buffer.from(`\r\n--${boundary}--\r\n`);
 }
 
-/** @param path as Azure's clients write it, too: without `/v1` */
+/** @returns whether a path is of this endpoint, also as Azure's clients write it, without `/v1` */
+function servedBy({ path: own, routes = [`/v1/${own}`] }: Endpoint): (path: string) => boolean {
+  return (path) => routes.includes(path.startsWith('/v1/') ? path : `/v1${path}`);
+}
+
 function endpointOf(path: string): Endpoint {
-  const full = path.startsWith('/v1/') ? path : `/v1${path}`;
-  const found = MODEL_ENDPOINTS.find(({ path: own, routes }) => (routes ?? [`/v1/${own}`]).includes(full));
+  const found = MODEL_ENDPOINTS.find((endpoint) => servedBy(endpoint)(path));
   if (found !== undefined) return found;
   const message = "The parameter 'endpoint' must be the path of an endpoint that takes a model.";
   throw new GatewayError('invalid_value', message, { param: 'endpoint' });

@@ -143,6 +143,14 @@ describe('the input file', () => {
     ['a body that is a text', '{"body":"mine"}', 400, 'invalid_body'],
     ['no lines', '\n \n', 400, 'invalid_value'],
     ['no JSON', `${line('mine')}\n{"body":`, 400, 'invalid_json'],
+    ['another endpoint in a line', '{"url":"/v1/responses","body":{"model":"mine"}}', 400, 'invalid_value'],
+    ['a URL that is no text', '{"url":5,"body":{"model":"mine"}}', 400, 'invalid_value'],
+    [
+      'two URLs in a line',
+      '{"url":"/v1/chat/completions","url":"/v1/responses","body":{"model":"mine"}}',
+      400,
+      'duplicate_parameter',
+    ],
     ['an unknown endpoint', line('mine'), 400, 'invalid_value', '/v1/files'],
   ])('with %s makes no batch', async (_what, text, status, code, endpoint = CHAT, tier) => {
     const client = clientOf(await gateway.issueKey(tier ?? 'Pro'));
