@@ -11,6 +11,8 @@ import type { LimitUsage } from './verdict.ts';
 /** What a request holds in one scope until it is settled. */
 export interface Reservation {
   readonly counters: ScopeCounters;
+  /** Its position among the running requests of the scope; -1 when it is settled. */
+  position: number;
   amounts: Amounts;
   /** Start of the minute window that holds the amounts. */
   windowStart: number;
@@ -49,7 +51,7 @@ export class ScopeCounters {
   /** Counted by Redis before these counters started; they count beside it. */
   base: LastKnownCounters | undefined;
   /** Of running requests. The counters include what they hold. */
-  readonly #reservations = new Set<Reservation>();
+  readonly #reservations: Reservation[] = [];
   /** In the order of the table; 0 where the window has ended, or nothing is known. */
   readonly #counts: number[] = LIMITS.map(() => 0);
   #windowStart = Number.NEGATIVE_INFINITY;
@@ -63,7 +65,7 @@ export class ScopeCounters {
   }
 
   get running(): number {
-    return this.#reservations.size;
+    return this.#reservations.length;
   }
 
   get isProvisional(): boolean {
@@ -155,19 +157,19 @@ export class ScopeCounters {
     const { date } = moment;
     const reservation = {
       counters: this,
+      position: this.#reservations.length,
       amounts,
       windowStart: this.#windowStart,
       amountsDate: date,
       requestDate: date,
     };
-    this.#reservations.add(reservation);
-    this.#counts[RUNNING] = this.#reservations.size;
+    this.#counts[RUNNING] = this.#reservations.push(reservation);
     return reservation;
   }
 
   /** Replaces the reserved amounts of a running request. */
   change(moment: Moment, reservation: Reservation, amounts: Amounts): void {
-    if (!this.#reservations.has(reservation)) return;
+    if (reservation.position < 0) return;
     this.#replace(moment, reservation, NO_AMOUNTS);
     this.add(moment, amounts);
     reservation.amounts = amounts;
@@ -182,10 +184,16 @@ export class ScopeCounters {
 
   /** Replaces the estimate by the real amounts in the windows that still count it. The second time does nothing. */
   settle(moment: Moment, reservation: Reservation, amounts: Amounts): void {
-    if (!this.#reservations.has(reservation)) return;
+    if (reservation.position < 0) return;
     this.#replace(moment, reservation, amounts);
-    this.#reservations.delete(reservation);
-    this.#counts[RUNNING] = this.#reservations.size;
+    // The last takes its position.
+    const last = this.#reservations.pop();
+    if (last !== undefined && last !== reservation) {
+      last.position = reservation.position;
+      this.#reservations[last.position] = last;
+    }
+    reservation.position = -1;
+    this.#counts[RUNNING] = this.#reservations.length;
   }
 
   #add({ now, date }: Moment, requests: number, amounts: Amounts): void {
