@@ -126,9 +126,9 @@ describe('a drained upstream', () => {
     expect([session.status, session.json()]).toMatchObject([503, { error: { code: OUT[1] } }]);
     expect(a.requests).toHaveLength(2);
     // The completion, the stored response, the list of files and the session.
-    expect(await gateway.metric('tollgate_upstream_unserved_total{outcome="upstream_out_of_service"}')).toBe(
-      4,
-    );
+    const unserved = 'tollgate_upstream_unserved_total{outcome="upstream_out_of_service"}';
+    // Counted when a request has ended, after its answer.
+    await until(async () => (await gateway.metric(unserved)) === 4, 'the count');
     expect(await gateway.metric('tollgate_upstream_in_service{upstream="a"}')).toBe(0);
     expect(await gateway.logLine(({ msg }) => String(msg).startsWith('upstream drained'))).toMatchObject({
       upstream: 'a',

@@ -175,7 +175,8 @@ test('no more requests than `max_concurrency` are under way, and the others are 
     { error: { code: 'upstream_busy' } },
     '1',
   ]);
-  expect(await small.metric('tollgate_upstream_unserved_total{outcome="upstream_busy"}')).toBe(1);
+  const unserved = 'tollgate_upstream_unserved_total{outcome="upstream_busy"}';
+  await until(async () => (await small.metric(unserved)) === 1, 'the count');
   go.resolve();
   expect((await Promise.all(first)).map((response) => response.status)).toEqual([200, 200]);
   expect((await small.chat(chatRequest())).status).toBe(200);
