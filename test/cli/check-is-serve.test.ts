@@ -310,26 +310,45 @@ const SECTIONS: readonly (readonly [path: string, value: unknown])[] = [
   ['tiers', { Free: { concurrency: 1 }, Pro: { price: { amount: 1, currency: 'usd', interval: 'month' } } }],
 ];
 
-const change: fc.Arbitrary<readonly [string, unknown]> = fc.oneof(fc.constantFrom(...SECTIONS), {
-  arbitrary: fc.constantFrom(...ROWS).chain(({ path, kind }) => {
-    const values = valuesOf(path, kind);
-    return fc.tuple(fc.constant(path), values.length === 0 ? fc.constant('x') : fc.constantFrom(...values));
-  }),
-  weight: 3,
-});
+/** What only a start finds out. */
+const BESIDE: readonly (readonly [path: string, value: unknown])[] = [
+  ['listen.host', '203.0.113.9'],
+  ['admin.host', '203.0.113.9'],
+  ['store', 'sqlite:$' + '{DIR}/text'],
+  ['store', 'sqlite:$' + '{DIR}/new/folder/store.db'],
+  ['store', 'postgres://u@NOWHERE/d'],
+];
+
+const change: fc.Arbitrary<readonly [string, unknown]> = fc.oneof(
+  { arbitrary: fc.constantFrom(...SECTIONS), weight: 2 },
+  {
+    arbitrary: fc.constantFrom(...ROWS).chain(({ path, kind }) => {
+      const values = valuesOf(path, kind);
+      return fc.tuple(fc.constant(path), values.length === 0 ? fc.constant('x') : fc.constantFrom(...values));
+    }),
+    weight: 3,
+  },
+);
 
 test(
   'random configurations: check passes exactly those that serve starts with',
   async () => {
     let starts = 0;
     await fc.assert(
-      fc.asyncProperty(fc.array(change, { minLength: 1, maxLength: 4 }), async (changes) => {
-        newFolder();
-        const config = changes.reduce((tree, [path, value]) => put(tree, path, value), base());
-        const text = JSON.stringify(config).replaceAll('NOWHERE', nowhere);
-        if ((await agreed(JSON.parse(text))) === undefined) starts += 1;
-        rmSync(folder, { recursive: true, force: true });
-      }),
+      fc.asyncProperty(
+        fc.array(change, { maxLength: 3 }),
+        fc.option(fc.constantFrom(...BESIDE), { freq: 2 }),
+        async (changes, beside) => {
+          newFolder();
+          const config = [...changes, ...(beside === null ? [] : [beside])].reduce(
+            (tree, [path, value]) => put(tree, path, value),
+            base(),
+          );
+          const text = JSON.stringify(config).replaceAll('NOWHERE', nowhere);
+          if ((await agreed(JSON.parse(text))) === undefined) starts += 1;
+          rmSync(folder, { recursive: true, force: true });
+        },
+      ),
       { numRuns: RUNS },
     );
     // Neither all nor none: both sides of the property are tried.
