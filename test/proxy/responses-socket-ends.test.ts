@@ -250,6 +250,34 @@ describe('a client', () => {
     expect(socket.events).toHaveLength(206);
   });
 
+  test('that only pings and does not read is not read either', async () => {
+    await using own = await startGateway(options({ config: { stream: { write_stall: '1s' } } }));
+    const { hostname, port, host } = new URL(own.url);
+    const socket = connect(Number(port), hostname);
+    socket.on('error', () => undefined);
+    const head = [
+      'GET /v1/responses HTTP/1.1',
+      ...[`host: ${host}`, 'connection: Upgrade', 'upgrade: websocket', 'sec-websocket-version: 13'],
+      'sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==',
+      `authorization: Bearer ${await own.key()}`,
+    ];
+    socket.write(`${head.join('\r\n')}\r\n\r\n`);
+    await once(socket, 'readable');
+    const ping = Buffer.concat([Buffer.from([0x89, 0x80 | 125, 0, 0, 0, 0]), Buffer.alloc(125, 'a')]);
+    const many = Buffer.concat(Array.from({ length: 8_000 }, () => ping));
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    let sent = 0;
+    while (!socket.destroyed && sent < 64) {
+      if (!socket.write(many))
+        await Promise.race([new Promise((resolve) => socket.once('drain', resolve)), closed, pause(500)]);
+      sent += 1;
+    }
+    // It was cut before all 64 MB were read.
+    const line = await own.logLine((each) => each['status'] === 101 || each['route'] === '/v1/responses');
+    expect(Number(line['bytes_in'])).toBeLessThan(40_000_000);
+    socket.destroy();
+  });
+
   test('that does not read stops the upstream, and is cut', async () => {
     await using own = await startGateway(options({ config: { stream: { write_stall: '500ms' } } }));
     const delta = { type: 'response.output_text.delta', delta: 'x'.repeat(100_000) };

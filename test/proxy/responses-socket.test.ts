@@ -270,6 +270,25 @@ describe('lanes', () => {
     expect(new Set(upstream.created.map(({ connection }) => connection)).size).toBe(1);
   });
 
+  test('get no event of another lane that has ended', async () => {
+    upstream.answer = null;
+    using socket = await Socket.open(gateway);
+    socket.create({ stream_id: 'a' });
+    socket.create({ stream_id: 'b' });
+    await until(() => upstream.created.length === 2, 'two lanes');
+    const session = upstream.server.sessions.at(-1);
+    const say = (index: number, id: string) => {
+      for (const each of eventsOf(upstream.events[index] ?? {}, id))
+        session?.socket.send(JSON.stringify(each));
+    };
+    say(0, 'resp_of_a');
+    say(0, 'resp_late');
+    say(1, 'resp_of_b');
+    const last = (event: { readonly type?: unknown }) => event.type === 'response.completed';
+    await until(() => socket.events.filter(last).length === 2, 'both');
+    expect(JSON.stringify(socket.events)).not.toContain('resp_late');
+  });
+
   test('belong to an upstream without lanes in the order of its requests', async () => {
     upstream.answer = (event, id) => eventsOf({ ...event, stream_id: undefined }, id, String(event['input']));
     using socket = await Socket.open(gateway);

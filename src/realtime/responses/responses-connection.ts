@@ -148,6 +148,8 @@ export class ResponsesConnection {
     this.bytesIn += bytes.length;
     this.#reader.push(bytes);
     if (this.#reader.isLost) this.close(1002, 'invalid_value', noFrames());
+    // A client that does not read its answers gets no more of them: pongs and errors would be buffered without end.
+    if (this.#client.writableNeedDrain && this.#end === undefined) this.#client.pause();
     if (this.#running.size === 0) this.#watchIdle();
   }
 
@@ -180,7 +182,7 @@ export class ResponsesConnection {
     }
     const bytes = this.#waiting.reduce((sum, { text }) => sum + text.length, 0);
     const isFull = this.#waiting.length >= MAX_WAITING || bytes > this.#options.limits.maxEvent;
-    if (isFull && this.#end === undefined) this.#client.pause();
+    if ((isFull || this.#client.writableNeedDrain) && this.#end === undefined) this.#client.pause();
     else this.#client.resume();
   }
 
@@ -230,6 +232,7 @@ export class ResponsesConnection {
   #drained(): void {
     this.#stopStall();
     for (const done of this.#onDrain.splice(0)) done();
+    this.#next();
   }
 
   #onClose(code: number): void {

@@ -287,9 +287,10 @@ class Link {
     else if (this.#calls.length > 0) this.aborted();
   }
 
-  /** An upstream without lanes answers in the order of its requests. */
+  /** An upstream without lanes answers in the order of its requests. An event of a lane that has ended belongs to no other. */
   #callOf(streamId: string | undefined): SocketCall | undefined {
-    return this.#calls.find((call) => call.streamId === streamId) ?? this.#calls[0];
+    const call = this.#calls.find((each) => each.streamId === streamId);
+    return call ?? (streamId === undefined ? this.#calls[0] : undefined);
   }
 
   #onClose(code: number): void {
