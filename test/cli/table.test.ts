@@ -127,6 +127,7 @@ describe('colours', () => {
     expect(stripVTControlCharacters(colored)).toBe(plain);
     expect(colored).toContain('\u001b[32mactive\u001b[39m   active\n');
     expect(colored).toContain('\u001b[31mrevoked\u001b[39m');
+    expect(colored.split('\n')[0]).toBe('\u001b[1mSTATE    NAME\u001b[22m');
     expect(plain).not.toContain('\u001b');
   });
 

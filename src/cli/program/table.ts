@@ -44,7 +44,7 @@ export async function writeList<Item>(
         return columns.map((name): TableCell => Reflect.get(cells, name));
       });
       // The first page decides on the widths; a list can be too long to wait for its end.
-      table ??= new TableLines(columns, rows, io);
+      table ??= new TableLines(columns, rows, io, items.length < PAGE);
       await write(
         io.stdout,
         table
@@ -78,71 +78,73 @@ export function tableOf(
   rows: readonly (readonly TableCell[])[],
   io: Pick<CommandIo, 'stdout' | 'env'>,
 ): readonly string[] {
-  const table = new TableLines(names, rows, io);
-  if (table.fits) return table.lines(rows);
-  const used = names.flatMap((_, at) => (rows.every((row) => isNothing(row[at])) ? [] : [at]));
-  const kept = rows.map((row) => used.map((at) => row[at] ?? null));
-  return new TableLines(
-    used.map((at) => names[at] ?? ''),
-    kept,
-    io,
-  ).lines(kept);
+  return new TableLines(names, rows, io, true).lines(rows);
 }
 
 const isNothing = (cell: TableCell | undefined) => cell === null || cell === 0 || cell === 0n;
 
 /** The lines of one table, page by page. */
 class TableLines {
-  readonly #names: readonly string[];
-  readonly #isNumber: readonly boolean[];
-  readonly #widths: readonly number[];
+  readonly #columns: readonly {
+    readonly at: number;
+    readonly name: string;
+    readonly isNumber: boolean;
+    readonly width: number;
+  }[];
   readonly #hasColors: boolean;
-  /** Whether the lines are not longer than those of the terminal. */
-  readonly fits: boolean;
   readonly #head: string[];
 
+  /** @param isWhole whether these are all rows: then columns with nothing in them are left out where the table is too wide */
   constructor(
     names: readonly string[],
     rows: readonly (readonly TableCell[])[],
     io: Pick<CommandIo, 'stdout' | 'env'>,
+    isWhole: boolean,
   ) {
-    this.#names = names;
     this.#hasColors = hasColors(io);
-    this.#isNumber = names.map((_, at) => {
-      const cells = rows.flatMap((row) => row[at] ?? []);
-      return cells.length > 0 && cells.every((cell) => typeof cell !== 'string');
+    const max = columnsOf(io) ?? Number.POSITIVE_INFINITY;
+    const all = names.map((name, at) => {
+      const cells = rows.map((row) => row[at] ?? null);
+      const some = cells.filter((cell) => cell !== null);
+      const isNumber = some.length > 0 && some.every((cell) => typeof cell !== 'string');
+      const needed = cells.reduce<number>((width, cell) => Math.max(width, widthOf(textOf(cell))), 1);
+      const isUsed = rows.length === 0 || !cells.every(isNothing);
+      return { at, name, isNumber, needed, isUsed, width: Math.max(needed, name.length) };
     });
-    const needed = names.map((_, at) =>
-      rows.reduce((max, row) => Math.max(max, widthOf(textOf(row[at]))), 1),
-    );
+    const isWide = lengthOf(all.map(({ width }) => width)) > max;
+    const kept = all.filter(({ isUsed }) => isUsed || !isWide || !isWhole);
     const floors = [NARROW, 1].map((least) =>
-      needed.map((width, at) => (this.#isNumber[at] ? width : Math.min(width, least))),
+      kept.map(({ isNumber, needed }) => (isNumber ? needed : Math.min(needed, least))),
     );
-    const full = needed.map((width, at) => Math.max(width, names[at]?.length ?? 0));
-    const columns = columnsOf(io) ?? Number.POSITIVE_INFINITY;
-    this.#widths = fitting(full, floors, columns);
-    this.fits = lengthOf(this.#widths) <= columns;
-    this.#head = [this.#colored('bold', this.#line(names.map((name) => name.toUpperCase())))];
+    const full = kept.map(({ width }) => width);
+    const widths = fitting(full, floors, max);
+    this.#columns = kept.map((column, index) => ({ ...column, width: widths[index] ?? 0 }));
+    const head = names.map((name) => name.toUpperCase());
+    this.#head = [
+      this.#colored(
+        'bold',
+        this.#line(head, (_name, text) => text),
+      ),
+    ];
   }
 
   /** The head comes before the first page. */
   lines(rows: readonly (readonly TableCell[])[]): readonly string[] {
-    return [...this.#head.splice(0), ...rows.map((row) => this.#line(row))];
+    const shown = (name: string, text: string) => this.#stateText(name, text);
+    return [...this.#head.splice(0), ...rows.map((row) => this.#line(row, shown))];
   }
 
-  #line(row: readonly TableCell[]): string {
-    const cells = row.map((cell, at) => {
-      const width = this.#widths[at] ?? 0;
-      const text = cut(textOf(cell), width);
+  #line(row: readonly TableCell[], shown: (name: string, text: string) => string): string {
+    const cells = this.#columns.map(({ at, name, isNumber, width }, index) => {
+      const text = cut(textOf(row[at]), width);
       const padding = ' '.repeat(Math.max(0, width - widthOf(text)));
-      if (this.#isNumber[at]) return padding + text;
-      const isLast = at === row.length - 1;
-      return this.#stateText(this.#names[at], text) + (isLast ? '' : padding);
+      if (isNumber) return padding + text;
+      return shown(name, text) + (index === this.#columns.length - 1 ? '' : padding);
     });
     return cells.join(GAP).trimEnd();
   }
 
-  #stateText(name: string | undefined, text: string): string {
+  #stateText(name: string, text: string): string {
     if (name !== 'state' && name !== 'standing') return text;
     return this.#colored(GOOD.test(text) ? 'green' : BAD.test(text) ? 'red' : 'yellow', text);
   }
