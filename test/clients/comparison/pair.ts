@@ -4,7 +4,14 @@ import { type Difference, differences, ID_IN_TEXT } from './compare.ts';
 import { type Explanation, explanationOf } from './explained.ts';
 import type { Where } from './places.ts';
 import { Tap } from './tap.ts';
-import type { CallError, CallResult, ComparedClient, RunningServer, Target } from './types.ts';
+import {
+  type CallError,
+  type CallResult,
+  type ComparedClient,
+  type RunningServer,
+  type Target,
+  Unavailable,
+} from './types.ts';
 
 /** What became of one call. */
 export interface ComparedCall {
@@ -32,6 +39,8 @@ export async function comparePair(
   serverTitle: string,
   only?: readonly string[],
 ): Promise<ComparedPair> {
+  if (client.isAzure === true && server.hasAzurePaths !== true)
+    throw new Unavailable('it has no paths of Azure');
   const where = { client: `${client.name} ${client.version}`, server: serverTitle };
   const wanted = client.calls.filter((call) => only?.includes(call) ?? true);
   const skipped = wanted.flatMap((call) => {

@@ -6,6 +6,8 @@ import { WebSocketFrameReader } from '../../../src/realtime/websocket-frames.ts'
 import { promptOf, UNKNOWN_MODEL } from './types.ts';
 
 const REQUEST_LINE = /(GET|POST|PUT|PATCH|DELETE) (\/[^\s?]*)\S* HTTP\/1\.1\r\n/;
+/** Before the path of the API, where a client of Azure calls a server without the gateway. */
+export const AZURE = /^\/openai\/(?:deployments\/[^/]+\/)?/;
 const PROMPT = new RegExp(`${promptOf('')}([a-z0-9_]+(?:\\.[a-z0-9_]+)*)`);
 
 /** A tap that listens. */
@@ -95,7 +97,8 @@ function requestsIn(text: string): { call: string; request: string }[] {
   const [, ...parts] = text.split(REQUEST_LINE);
   const requests: { call: string; request: string }[] = [];
   for (let index = 0; index + 2 < parts.length; index += 3) {
-    const [method = '', path = '', rest = ''] = parts.slice(index, index + 3);
+    const [method = '', sent = '', rest = ''] = parts.slice(index, index + 3);
+    const path = sent.replace(AZURE, '/v1/');
     const call = PROMPT.exec(rest)?.[1] ?? callOfPath(path);
     requests.push({ call, request: `${method} ${path}` });
   }

@@ -78,6 +78,8 @@ export interface ComparedClient {
   /** Exactly, as pinned: `6.9.1`. */
   readonly version: string;
   readonly calls: readonly string[];
+  /** It calls the paths of Azure OpenAI. Default false. */
+  readonly isAzure?: boolean;
   /**
    * Installs or builds what it needs. Runs before the first `run`.
    * @throws Unavailable when this machine cannot have it, such as without its toolchain
@@ -99,6 +101,8 @@ export interface ComparedServer {
 export interface RunningServer extends Target {
   /** Calls that it cannot answer, and with each its variants, with the reason. They are skipped, and printed. */
   readonly lacks: Readonly<Record<string, string>>;
+  /** Whether it has the paths of Azure OpenAI. Default false. */
+  readonly hasAzurePaths?: boolean;
   /** Whether two clients at the same time get the answers that each of them alone would get. */
   readonly isParallel?: boolean;
   /** Whether its `/responses` takes WebSockets. Default false. */

@@ -108,6 +108,16 @@ export const nodeClients: readonly ComparedClient[] = [
   openai('openai-5'),
   openai('openai-6'),
   openai('openai'),
+  {
+    ...nodeClient({
+      name: 'openai (Node, AzureOpenAI)',
+      program: 'openai.ts',
+      packages: { openai: 'openai' },
+      env: { KIND: 'azure' },
+      calls: ORDER,
+    }),
+    isAzure: true,
+  },
   aiSdk('openai', AI_5),
   aiSdk('openai-compatible', AI_5),
   aiSdk('openai', AI_CURRENT),

@@ -183,6 +183,16 @@ export const pythonClients: readonly ComparedClient[] = [
       }),
     ),
   ),
+  ...(['azure', 'azure-async'] as const).map((kind) => ({
+    ...pythonClient({
+      name: `openai (Python, ${kind})`,
+      packageName: 'openai',
+      requirements: 'openai-current',
+      program: ['openai_sdk.py', kind],
+      calls: OPENAI_CALLS,
+    }),
+    isAzure: true,
+  })),
   ...KINDS.map((kind) =>
     pythonClient({
       name: `langchain-openai (${kind})`,

@@ -28,6 +28,7 @@ import {
   textChunk,
   textCompletion,
 } from '../../../helpers/recorded.ts';
+import { AZURE } from '../tap.ts';
 import { type ComparedServer, promptOf, type RunningServer, UNKNOWN_MODEL } from '../types.ts';
 
 const MODEL = 'vendor-model';
@@ -188,7 +189,8 @@ export const scripted: ComparedServer = {
   start: async (): Promise<RunningServer> => {
     const server = createServer(async (request, response) => {
       const body = (await buffer(request)).toString('utf8');
-      await send(answerTo(request.url ?? '', body), response);
+      const path = (request.url ?? '').replace(AZURE, '/v1/').replace(/\?api-version=.*/, '');
+      await send(answerTo(path, body), response);
     });
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
@@ -198,6 +200,7 @@ export const scripted: ComparedServer = {
       model: MODEL,
       embeddingModel: 'vendor-embedding',
       isParallel: true,
+      hasAzurePaths: true,
       lacks: {
         'responses.tools': 'the answers of this script call no tool there',
         'responses.websocket': 'this script has no WebSockets',

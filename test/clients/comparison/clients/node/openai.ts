@@ -1,10 +1,14 @@
 // The official SDK for Node, in whichever major version `openai` resolves to.
-import OpenAI from 'openai';
+import OpenAI, { AzureOpenAI } from 'openai';
 import { promptOf, UNKNOWN_MODEL } from '../../types.ts';
 import { collect, itemsOf, makeCalls, target } from './calls.ts';
 import { CITY_FORMAT, messagesOf, recording, WEATHER, WEATHER_PARAMETERS } from './requests.ts';
 
-const client = new OpenAI({ baseURL: target.baseURL, apiKey: target.apiKey });
+const { apiKey, baseURL } = target;
+const client =
+  process.env['KIND'] === 'azure'
+    ? new AzureOpenAI({ apiKey, endpoint: new URL(baseURL).origin, apiVersion: '2025-04-01-preview' })
+    : new OpenAI({ baseURL, apiKey });
 const { model, embeddingModel } = target;
 
 type Extra = Partial<OpenAI.ChatCompletionCreateParamsNonStreaming>;

@@ -17,8 +17,13 @@ from wanted import (
     prompt_of,
 )
 
-kind = {"sync": openai.OpenAI, "async": openai.AsyncOpenAI}[sys.argv[1]]
-client = kind(base_url=BASE_URL, api_key=API_KEY)
+kind = {"sync": openai.OpenAI, "async": openai.AsyncOpenAI}.get(sys.argv[1])
+if kind is None:
+    azure = {"azure": openai.AzureOpenAI, "azure-async": openai.AsyncAzureOpenAI}[sys.argv[1]]
+    endpoint = BASE_URL.removesuffix("/v1")
+    client = azure(azure_endpoint=endpoint, api_key=API_KEY, api_version="2025-04-01-preview")
+else:
+    client = kind(base_url=BASE_URL, api_key=API_KEY)
 
 TOOLS = {"tools": [WEATHER], "tool_choice": "required"}
 # The SDK's helper for streams parses the arguments, of strict tools only.
