@@ -57,7 +57,7 @@ export class Prometheus implements AsyncDisposable {
     await writeFile(recorded, `${pages.flatMap(linesOf).join('\n')}\n# EOF\n`);
     await writeFile(config, '{}\n');
     await run('promtool', ['tsdb', 'create-blocks-from', 'openmetrics', recorded, data], {
-      timeout: PATIENCE,
+      timeout: 4 * PATIENCE,
     });
     const address = `127.0.0.1:${await closedPort()}`;
     const words = [

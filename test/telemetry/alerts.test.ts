@@ -93,7 +93,7 @@ async function play(tests: readonly PlayedTest[]): Promise<Map<string, string>> 
     files.push(file);
   }
   const { stdout, stderr } = await run('promtool', ['test', 'rules', ...files], {
-    timeout: 2 * PATIENCE,
+    timeout: 10 * PATIENCE,
   }).catch((error: unknown) => z.object({ stdout: z.string(), stderr: z.string() }).parse(error));
   const verdicts = `${stdout}${stderr}`.match(/^ {2}(SUCCESS|FAILED:)$/gm);
   // A fault of the files themselves names no test.

@@ -119,8 +119,8 @@ export async function playHour(): Promise<{
     if (minute === DRAIN.to)
       await Promise.all(['a', 'b'].map((name) => tollgate('upstreams', 'resume', name)));
     if (minute === 5) a.next(BREAKS, BREAKS);
-    // The first of each begins a series.
-    if (minute === 10 || minute === 12) {
+    // The first of each begins a series; of three changes of keys, which come by message or poll, one is not the first.
+    if (minute === 10 || minute === 11 || minute === 12) {
       await fetch(`${gateway.url}/checkout`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
@@ -132,6 +132,7 @@ export async function playHour(): Promise<{
       const issued = await tollgate('keys', 'issue', '--tier', 'Pro', '--holder', 'other');
       keys.push(issued.stdout.trim());
       await ask(issued.stdout.trim());
+      await until(async () => (await propagated(gateway)) >= minute - 9, 'the change');
     }
     if (minute === OUTAGE.unhealthy || minute === OUTAGE.to)
       await until(
@@ -139,6 +140,8 @@ export async function playHour(): Promise<{
           (await gateway.metric('tollgate_upstream_healthy{upstream="a"}')) === Number(minute === OUTAGE.to),
       );
     await Promise.all([ask(pro), ask(pro, { stream: true }), ask(free), ask(lite), ask('0'.repeat(32))]);
+    // A request is counted and paid for when it has ended.
+    await until(() => gateway.app.inFlight === 0, 'the end of the requests');
     const at = begin + minute * 60;
     pages.push({ instance: 'a', at, text: await gateway.metrics() });
     if (minute >= MINUTES - 1) pages.push({ instance: 'b', at, text: await (await secured).metrics() });
@@ -153,6 +156,12 @@ export async function playHour(): Promise<{
     );
   });
   return { pages, cost: (await Promise.all(costs)).reduce((sum, each) => sum + each) };
+}
+
+/** Changes of keys by other processes that have arrived. */
+async function propagated(gateway: Gateway): Promise<number> {
+  const counts = (await gateway.metrics()).matchAll(/^tollgate_key_propagation_seconds_count\{.*\} (\d+)$/gm);
+  return Array.from(counts, ([, count]) => Number(count)).reduce((sum, count) => sum + count, 0);
 }
 
 /** Opens a session and closes it. */
