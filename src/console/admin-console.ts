@@ -20,9 +20,6 @@ import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
 
 /** Some answers wait for the replicas of a fleet; the listener's own timeout is shorter. In milliseconds. */
 const ANSWER_MS = 30_000;
-/** Events of operators are kept for this long, in milliseconds. */
-const EVENTS_MS = 400 * 86_400_000;
-const EVENTS_FORGOTTEN = 1000;
 const MAX_FORM_BYTES = 4096;
 
 interface Opened {
@@ -134,7 +131,6 @@ export class AdminConsole {
     const by = { actor: `operator:${operator.name}`, reason: null, at: new Date(now).toISOString() };
     const event = operatorEvent('session.begin', operator.name, by, {});
     await operators.addEvent({ ...event, address });
-    await operators.forgetEvents(new Date(now - EVENTS_MS).toISOString(), EVENTS_FORGOTTEN);
     const secret = await sessions.begin(operator, address);
     redirect(response, '/console', sessionCookie(request, secret));
   }

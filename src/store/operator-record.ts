@@ -105,7 +105,7 @@ export interface OperatorStore {
   touchSession(id: string, at: string): Promise<void>;
   endSession(id: string): Promise<void>;
 
-  /** @returns the id of the event; or the one that has the same `requestKey` and actor, and nothing is added */
+  /** @returns the id of the event; or the one that has the same `requestKey` and actor, and nothing is added. Deletes the oldest beyond 400 days */
   addEvent(event: NewOperatorEvent): Promise<{ readonly id: number } | { readonly known: OperatorEvent }>;
   settleEvent(id: number, outcome: Pick<OperatorEvent, 'status' | 'after'>): Promise<void>;
   /** Deletes an event of a request that was refused before it could change something. */
@@ -119,6 +119,4 @@ export interface OperatorStore {
     readonly before?: number;
     readonly limit: number;
   }): Promise<readonly OperatorEvent[]>;
-  /** Deletes events from before a time. @returns the number deleted */
-  forgetEvents(before: string, limit: number): Promise<number>;
 }

@@ -12,6 +12,9 @@ import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
 import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
 
+const EVENTS_MS = 400 * 86_400_000;
+const FORGOTTEN_AT_ONCE = 100;
+
 export function sqlOperators(database: SqlDatabase): OperatorStore {
   const { reader, writer } = database;
 
@@ -148,6 +151,8 @@ export function sqlOperators(database: SqlDatabase): OperatorStore {
     },
 
     async addEvent(event) {
+      const oldest = new Date(Date.parse(event.at) - EVENTS_MS).toISOString();
+      await deleteBefore(writer, 'operator_events', ['id'], 'at', oldest, FORGOTTEN_AT_ONCE);
       const added = await writer
         .insertInto('operator_events')
         .values(rowOf(event))
@@ -178,10 +183,6 @@ export function sqlOperators(database: SqlDatabase): OperatorStore {
         .limit(limit);
       if (before !== undefined) query = query.where('id', '<', before);
       return (await query.execute()).map((row) => recordFrom<OperatorEvent>(row));
-    },
-
-    forgetEvents(before, limit) {
-      return deleteBefore(writer, 'operator_events', ['id'], 'at', before, limit);
     },
   };
 }
