@@ -15,18 +15,25 @@ import {
 } from './console-identity.ts';
 import { type ConsolePage, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
 import { CONSOLE_PAGES } from './console-pages.ts';
+import { LiveFigures } from './live-figures.ts';
 import { OperatorSessions } from './operator-sessions.ts';
 import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
+import { readFormCall } from './pages/form-body.ts';
+import { formResult, pageError } from './pages/form-result.ts';
+import { sendLive } from './pages/now-page.ts';
+import { Html } from './pages/record-view.ts';
+import { usageCsv } from './pages/report-pages.ts';
 
 /** Some answers wait for the replicas of a fleet; the listener's own timeout is shorter. In milliseconds. */
 const ANSWER_MS = 30_000;
-const MAX_FORM_BYTES = 4096;
+const MAX_FORM_BYTES = 64 * 1024;
 
 interface Opened {
   readonly desk: ConsoleDesk;
   readonly tokens: OperatorTokens;
   readonly sessions: OperatorSessions;
   readonly identity: ConsoleIdentity;
+  readonly figures: LiveFigures;
 }
 
 export class AdminConsole {
@@ -76,12 +83,18 @@ export class AdminConsole {
   }
 
   async #openNow(): Promise<Opened> {
+    const { metrics, metricsText = () => metrics.registry.metrics() } = this.#options;
     const desk = await openDesk(this.#options);
     const tokens = new OperatorTokens(desk, desk.now);
     const sessions = new OperatorSessions(desk.store.operators, desk.now);
     const { admin } = desk.config().static;
     const identity = new ConsoleIdentity({ admin, secret: desk.secret, tokens, sessions });
-    return { desk, tokens, sessions, identity };
+    const figures = new LiveFigures({
+      metrics: metricsText,
+      now: desk.now,
+      currency: () => desk.config().dynamic.currency,
+    });
+    return { desk, tokens, sessions, identity, figures };
   }
 
   async #requireOperators({ desk }: Opened): Promise<void> {
@@ -99,17 +112,37 @@ export class AdminConsole {
       if (pathname === '/console/sign-in') return await this.#signIn(opened, request, response, form);
       return await signOut(opened, request, response, form);
     }
-    if (request.method !== 'GET' && request.method !== 'HEAD') throw new GatewayError('method_not_allowed');
     const operator = await opened.identity.operatorOf(request);
-    const page = findPage(pathname);
-    if (page === undefined) throw new GatewayError('unknown_url');
-    requireRole(operator, page.role);
-    const address = opened.identity.addressOf(request);
-    const { desk } = opened;
-    const body = await page.render({ operator, address, request, url, desk });
-    const { name: title, scripts = [], path: here } = page;
+    const { desk, figures, identity } = opened;
     const headers = { 'set-cookie': operator.setCookie };
-    sendPage(response, 200, { title, body, operator, pages: CONSOLE_PAGES, here, scripts, headers });
+    const caller = {
+      ...{ operator, request, url, desk, figures, id: '' },
+      address: identity.addressOf(request),
+    };
+    if (request.method === 'POST' && pathname.startsWith('/console/do/')) {
+      const form = readFormCall(await readForm(request));
+      identity.requireOwnPage(request, operator, form.csrf);
+      const result = await formResult(caller, pathname.slice('/console/do/'.length), form);
+      return sendPage(response, result.status, { ...result, operator, pages: CONSOLE_PAGES, headers });
+    }
+    if (request.method !== 'GET' && request.method !== 'HEAD') throw new GatewayError('method_not_allowed');
+    if (pathname === '/console/live') return sendLive(caller, response);
+    if (pathname === '/console/usage.csv') {
+      const type = { 'content-type': 'text/csv; charset=utf-8' };
+      return send(response, 200, await usageCsv(caller), { ...headers, ...type });
+    }
+    const found = findPage(pathname);
+    if (found === undefined) throw new GatewayError('unknown_url');
+    const { page, id } = found;
+    requireRole(operator, page.role);
+    const { name: title, scripts = [], path: here } = page;
+    const frame = { title, operator, pages: CONSOLE_PAGES, here, scripts, headers };
+    // What an operator may see, an error included, is in the frame of the console.
+    const body = await page
+      .render({ ...caller, id })
+      .catch((error: unknown) => pageError(wrapError(error, 'internal_error')));
+    if (body instanceof Html) return sendPage(response, 200, { ...frame, body });
+    sendPage(response, body.status, { ...frame, ...body });
   }
 
   async #signIn(
@@ -148,10 +181,16 @@ async function signOut(
   redirect(response, '/console', sessionCookie(request, ''));
 }
 
-function findPage(path: string): ConsolePage | undefined {
+function findPage(path: string): { readonly page: ConsolePage; readonly id: string } | undefined {
   const bare = path.length > 1 ? path.replace(/\/$/, '') : path;
-  const parent = bare.slice(0, bare.lastIndexOf('/'));
-  return CONSOLE_PAGES.find((page) => page.path === bare || page.path === `${parent}/:id`);
+  const at = bare.lastIndexOf('/');
+  const page = CONSOLE_PAGES.find((each) => each.path === bare || each.path === `${bare.slice(0, at)}/:id`);
+  if (page === undefined) return undefined;
+  try {
+    return { page, id: page.path.endsWith('/:id') ? decodeURIComponent(bare.slice(at + 1)) : '' };
+  } catch {
+    return undefined;
+  }
 }
 
 async function readForm(request: IncomingMessage): Promise<URLSearchParams> {

@@ -14,6 +14,8 @@ export interface DeskOptions {
   /** Called once, at the first request. */
   readonly openStore: () => Promise<Store>;
   readonly metrics: Metrics;
+  /** What `/metrics` answers. Default: the metrics of this process. */
+  readonly metricsText?: () => Promise<string>;
   /** The states of the upstreams, of this process and its workers. */
   readonly upstreams: () => readonly UpstreamState[] | Promise<readonly UpstreamState[]>;
   /** The command line; without it the API changes nothing. */

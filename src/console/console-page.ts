@@ -1,13 +1,18 @@
 // The frame of the pages of the console: sign-in, errors, and the pages in the table of admin-console.ts.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Html, html, NOTHING } from '../billing/pages/page-frame.ts';
-import type { Script } from '../billing/pages/page-scripts.ts';
+import { hashSource, type Script } from '../billing/pages/page-scripts.ts';
 import { themeOf } from '../billing/pages/theme.ts';
 import type { GatewayError } from '../errors.ts';
 import type { Role } from '../store/operator-record.ts';
 import { send, waitHeaders } from './console-answer.ts';
 import type { ConsoleDesk } from './console-desk.ts';
 import { CSRF_FIELD, type Operator } from './console-identity.ts';
+import { CONSOLE_STYLE } from './console-style.ts';
+import type { LiveFigures } from './live-figures.ts';
+
+const STYLE = `${themeOf(undefined).style}${CONSOLE_STYLE}`;
+const STYLE_HASH = hashSource(STYLE);
 
 /** A request for a page, by an operator with the role of the page. */
 export interface ConsoleRequest {
@@ -17,9 +22,12 @@ export interface ConsoleRequest {
   /** Path and query. */
   readonly url: URL;
   readonly desk: ConsoleDesk;
+  readonly figures: LiveFigures;
+  /** The last segment of a path that ends with `:id`, decoded; else empty. */
+  readonly id: string;
 }
 
-/** A page of the console, answered to GET. Changes go to the API, from the page's script with the CSRF token. */
+/** A page of the console, answered to GET. Its forms go to `/console/do/ROUTE`, where ROUTE is the name of a route of the API. */
 export interface ConsolePage {
   /** Such as `/console/keys`; a last segment `:id` takes anything. */
   readonly path: string;
@@ -29,7 +37,7 @@ export interface ConsolePage {
   readonly isListed: boolean;
   readonly role: Role;
   readonly scripts?: readonly Script[];
-  readonly render: (request: ConsoleRequest) => Html | Promise<Html>;
+  readonly render: (request: ConsoleRequest) => Promise<Html>;
 }
 
 interface FrameOptions {
@@ -46,7 +54,6 @@ interface FrameOptions {
 /** Answers with a page. */
 export function sendPage(response: ServerResponse, status: number, options: FrameOptions): void {
   const { title, body, operator, pages = [], here, scripts = [], headers = {} } = options;
-  const theme = themeOf(undefined);
   const links = pages
     .filter(({ isListed }) => isListed)
     .map(({ path, name }) =>
@@ -64,7 +71,7 @@ export function sendPage(response: ServerResponse, status: number, options: Fram
 <meta name="viewport" content="width=device-width, initial-scale=1">
 ${csrf}<title>${title} · Tollgate console</title>
 <link rel="icon" href="data:,">
-<style>${new Html(theme.style)}</style>
+<style>${new Html(STYLE)}</style>
 </head>
 <body>
 <header class="top"><a class="brand" href="/console">Tollgate console</a>${nav}</header>
@@ -75,7 +82,7 @@ ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script
 </body>
 </html>
 `;
-  send(response, status, page.text, { ...pageHeaders(theme.hash, scripts), ...headers });
+  send(response, status, page.text, { ...pageHeaders(scripts), ...headers });
 }
 
 function signOut({ name, role, csrf, via }: Operator): Html {
@@ -121,10 +128,10 @@ function pageRetry(error: GatewayError) {
   return typeof after === 'string' ? { 'retry-after': after } : {};
 }
 
-function pageHeaders(styleHash: string, scripts: readonly Script[]) {
+function pageHeaders(scripts: readonly Script[]) {
   const policy = [
     "default-src 'none'",
-    `style-src '${styleHash}'`,
+    `style-src '${STYLE_HASH}'`,
     ...(scripts.length === 0 ? [] : [`script-src ${scripts.map(({ hash }) => `'${hash}'`).join(' ')}`]),
     ...(scripts.length === 0 ? [] : ["connect-src 'self'"]),
     'img-src data:',

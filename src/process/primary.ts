@@ -144,21 +144,17 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     return mergeUpstreams(reports.map((each) => each.upstreams));
   };
   let store: Store | undefined;
+  const metricsText = async () => {
+    const own = await registry.getMetricsAsJSON();
+    // Last: a worker that exits from now on is in these reports and not yet in the exited sums.
+    const reports = await workers.reports(REPORT_TIMEOUT_MS);
+    return merged.page(
+      reports.map(({ samples }) => samples),
+      own,
+    );
+  };
   const admin = new AdminServer(
-    {
-      registry: {
-        contentType: registry.contentType,
-        async metrics() {
-          const own = await registry.getMetricsAsJSON();
-          // Last: a worker that exits from now on is in these reports and not yet in the exited sums.
-          const reports = await workers.reports(REPORT_TIMEOUT_MS);
-          return merged.page(
-            reports.map(({ samples }) => samples),
-            own,
-          );
-        },
-      },
-    },
+    { registry: { contentType: registry.contentType, metrics: metricsText } },
     { report },
     {
       upstreams,
@@ -168,7 +164,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
           store = await openStore(first.static.store, { spool: outboxDirectory(first.static) });
           return store;
         },
-        ...{ metrics, upstreams, commands: options.commands, env },
+        ...{ metrics, metricsText, upstreams, commands: options.commands, env },
         logger,
       }),
       hosts: at.hosts ?? [],

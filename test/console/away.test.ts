@@ -86,7 +86,7 @@ describe('with Redis', () => {
       { record: { state: 'revoked' }, replicas: { confirmed: 0, error: expect.any(String) } },
     ]);
     // Sessions and states of this process need no Redis.
-    expect((await setting.call('GET', '/console', { cookie })).text).toContain('signed in as ann');
+    expect((await setting.call('GET', '/console', { cookie })).text).toContain('>ann (');
     expect((await setting.call('GET', '/api/v1/upstreams', { token })).json).toMatchObject({
       items: [{ upstream: 'echo' }],
     });

@@ -23,7 +23,7 @@ beforeAll(async () => {
 afterAll(() => setting[Symbol.asyncDispose]());
 
 const console_ = (cookie: string, headers = {}) => setting.call('GET', '/console', { cookie, headers });
-const signedIn = 'You are signed in as ann';
+const signedIn = '>ann (admin)<';
 
 test('without operators the console says how to make the first one, and serves nothing else', async () => {
   await using fresh = await startConsole();
@@ -92,7 +92,7 @@ describe('a session', () => {
       const name = `of-${action}`;
       const own = await setting.operator(name, 'viewer');
       const { cookie } = await setting.signIn(own);
-      expect((await console_(cookie)).text).toContain(`signed in as ${name}`);
+      expect((await console_(cookie)).text).toContain(`>${name} (`);
       await setting.commands.tollgate('operators', action, name);
       expect((await console_(cookie)).text).toContain('Token of an operator');
       expect((await setting.call('POST', '/console/sign-in', { body: `token=${own}` })).status).toBe(401);
@@ -171,10 +171,8 @@ describe('an identity proxy', () => {
     setting.call('GET', '/console', { from, headers: { 'x-forwarded-user': name } });
 
   test('names an operator, whose role is configured', async () => {
-    expect((await named('ann@example.com')).text).toContain(
-      'signed in as ann@example.com, with the role admin',
-    );
-    expect((await named('eve')).text).toContain('with the role viewer');
+    expect((await named('ann@example.com')).text).toContain('>ann@example.com (admin)<');
+    expect((await named('eve')).text).toContain('>eve (viewer)<');
     expect((await named('mallory')).status).toBe(403);
   });
 
@@ -192,7 +190,7 @@ describe('an identity proxy', () => {
   ])('does not get in as %j', async (name) => {
     const { status, text } = await named(name);
     expect([401, 403]).toContain(status);
-    expect(text).not.toContain('signed in as');
+    expect(text).not.toMatch(/\((?:viewer|support|admin)\)/);
   });
 });
 

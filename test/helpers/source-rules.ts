@@ -59,6 +59,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   console: [
     ['console/admin-console.ts'],
     ['console/console-pages.ts'],
+    ['console/pages'],
     ['console/console-page.ts'],
     ['console/api'],
     ['console'],

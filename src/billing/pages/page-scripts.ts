@@ -16,10 +16,13 @@ export const KEY = readScript('key.js');
 /** The account page. */
 export const ACCOUNT = readScript('charts.js', 'standing.js', 'account.js');
 
-/** Joins several files to one script with one scope. */
 function readScript(...names: readonly string[]): Script {
-  const read = (name: string) => readFileSync(packageFile(`billing/pages/browser/${name}`), 'utf8');
-  const text = `\n${names.map(read).join('\n')}`;
+  return packageScript(...names.map((name) => `billing/pages/browser/${name}`));
+}
+
+/** Joins several files to one script with one scope. @param paths from `src/` */
+export function packageScript(...paths: readonly string[]): Script {
+  const text = `\n${paths.map((path) => readFileSync(packageFile(path), 'utf8')).join('\n')}`;
   return { text, hash: hashSource(text) };
 }
 

@@ -54,10 +54,12 @@ export async function answerApi(
     body: route.body === undefined ? undefined : parsed(route.body, await readJson(request, route.maxBytes)),
   };
   if (isChange && !route.recordsItself) {
-    const work = () => change(route, call, request, response, url);
-    return request.headers['if-match'] === undefined
-      ? work()
-      : alone(desk, Object.values(params).join('/'), work);
+    const { status, body, headers } = await makeChange(route, call, {
+      requestKey: request.headers['idempotency-key']?.toString(),
+      ifMatch: request.headers['if-match'],
+      path: `${url.pathname}${url.search}`,
+    });
+    return sendJson(response, status, body, headers);
   }
   const answer = await route.run(call);
   sendJson(response, 200, answer, { etag: Object.keys(params).length === 0 ? undefined : etagOf(answer) });
@@ -127,7 +129,7 @@ async function readJson(request: IncomingMessage, maxBytes: number): Promise<unk
 }
 
 /** @throws GatewayError `invalid_value` that names all wrong members */
-function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
+export function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
   const result = schema.safeParse(given);
   if (result.success) return result.data;
   const faults = result.error.issues.map(({ path, message, ...issue }) => ({
@@ -144,7 +146,7 @@ function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
  * Runs a change with `if-match` alone in the fleet, so that nobody changes the record between the comparison and the change.
  * @throws GatewayError `request_unsettled` when others hold it for too long
  */
-async function alone(desk: ConsoleDesk, target: string, work: () => Promise<void>): Promise<void> {
+async function alone<T>(desk: ConsoleDesk, target: string, work: () => Promise<T>): Promise<T> {
   // A few names, because the store keeps each.
   const bucket = createHash('sha256').update(target).digest()[0] ?? 0;
   const [name, owner] = [`console change ${bucket}`, randomUUID()];
@@ -159,27 +161,45 @@ async function alone(desk: ConsoleDesk, target: string, work: () => Promise<void
     await setTimeout(LEASE_PAUSE_MS);
   }
   try {
-    await work();
+    return await work();
   } finally {
     // It ends by itself, too.
     await take(0).catch(() => false);
   }
 }
 
-/** Records the change, does it, and records what came of it. A repeated request gets the answer of the first. */
-async function change(
-  route: ApiRoute,
-  call: AnyCall,
-  request: IncomingMessage,
-  response: ServerResponse,
-  url: URL,
-): Promise<void> {
+/** How a change is to be made. */
+export interface ChangeTerms {
+  /** The same for repetitions of a request. */
+  readonly requestKey: string | undefined;
+  /** The tag of the record as it was read. */
+  readonly ifMatch: string | undefined;
+  /** Path and query. */
+  readonly path: string;
+}
+
+interface Changed {
+  readonly status: number;
+  readonly body: object;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+}
+
+/**
+ * Records the change, does it, and records what came of it. A repeated request gets the answer of the first.
+ * @throws GatewayError of the call; `record_changed`, `request_key_reused`, `request_unsettled`
+ */
+export function makeChange(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Promise<Changed> {
+  const work = () => changeNow(route, call, terms);
+  return terms.ifMatch === undefined ? work() : alone(call.desk, Object.values(call.params).join('/'), work);
+}
+
+async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Promise<Changed> {
   const { desk, params, body, actor, address } = call;
   const { operators } = desk.store;
   const before = await route.record?.(call);
-  const requestKey = requestKeyOf(request);
+  const requestKey = checkedKey(terms.requestKey);
   const digest = createHash('sha256')
-    .update(JSON.stringify([route.name, url.pathname, url.search, body]))
+    .update(JSON.stringify([route.name, terms.path, body]))
     .digest('hex');
   const event = await operators.addEvent({
     ...{ at: new Date(desk.now()).toISOString(), actor, address, what: route.name, requestKey },
@@ -191,11 +211,15 @@ async function change(
     const { known } = event;
     if (known.digest !== digest) throw new GatewayError('request_key_reused');
     if (known.status === null || known.after === null) throw new GatewayError('request_unsettled');
-    return sendJson(response, known.status, JSON.parse(known.after), { 'idempotency-replayed': 'true' });
+    return {
+      status: known.status,
+      body: JSON.parse(known.after),
+      headers: { 'idempotency-replayed': 'true' },
+    };
   }
   let answer: object;
   try {
-    if (route.record !== undefined) requireSame(requireRecord('record', before), request, body);
+    if (route.record !== undefined) requireSame(requireRecord('record', before), terms.ifMatch, body);
     answer = await route.run(call);
   } catch (error) {
     // Refused: nothing was done, and the same key can be used again. After a failure nobody knows.
@@ -205,14 +229,12 @@ async function change(
   const hidden = Object.fromEntries(route.secrets.map((name) => [name, null]));
   await operators.settleEvent(event.id, { status: 200, after: JSON.stringify({ ...answer, ...hidden }) });
   const record: unknown = Reflect.get(answer, 'record');
-  sendJson(response, 200, answer, {
-    etag: typeof record === 'object' && record !== null ? etagOf(record) : undefined,
-  });
+  const etag = typeof record === 'object' && record !== null ? etagOf(record) : undefined;
+  return { status: 200, body: answer, headers: { etag } };
 }
 
 /** @throws ProblemError `record_changed` with what is different now */
-function requireSame(record: object, request: IncomingMessage, body: unknown): void {
-  const wanted = request.headers['if-match'];
+function requireSame(record: object, wanted: string | undefined, body: unknown): void {
   if (wanted === undefined || wanted === '*') return;
   const difference = differenceFrom(wanted, record, body);
   if (difference.length === 0) return;
@@ -223,8 +245,7 @@ function requireSame(record: object, request: IncomingMessage, body: unknown): v
   });
 }
 
-function requestKeyOf({ headers }: IncomingMessage): string | null {
-  const key = headers['idempotency-key']?.toString();
+function checkedKey(key: string | undefined): string | null {
   if (key === undefined) return null;
   if (/^[\x21-\x7e]{1,255}$/.test(key)) return key;
   throw new GatewayError(

@@ -1,0 +1,156 @@
+// The figures of the page *Now*: what the counters of this gateway gained in the last minute. One sampler serves all viewers, and
+// rests while nobody looks.
+import { type ERRORS, GatewayError, ERRORS as RULES } from '../errors.ts';
+
+const SAMPLE_MS = 5000;
+const WINDOW_MS = 60_000;
+const MAX_VIEWERS = 100;
+
+/** Sums over all series of a counter, or of a gauge. */
+interface Sample {
+  readonly at: number;
+  readonly sums: Readonly<Record<string, number>>;
+}
+
+/** Texts by the ids of their elements. */
+export type Figures = Readonly<Record<string, string>>;
+
+interface FiguresOptions {
+  /** The text that `/metrics` answers. */
+  readonly metrics: () => Promise<string>;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly currency: () => string | undefined;
+}
+
+export class LiveFigures {
+  readonly #options: FiguresOptions;
+  readonly #viewers = new Set<(figures: Figures) => void>();
+  #samples: readonly Sample[] = [];
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: FiguresOptions) {
+    this.#options = options;
+  }
+
+  /** The figures now; at most one sample each five seconds is taken. */
+  async current(): Promise<Figures> {
+    const { metrics, now } = this.#options;
+    const last = this.#samples.at(-1);
+    if (last === undefined || now() - last.at >= SAMPLE_MS - 100) {
+      const sample = { at: now(), sums: sumsOf(await metrics()) };
+      const kept = this.#samples.filter(({ at }) => sample.at - at <= WINDOW_MS);
+      this.#samples = [...kept, sample];
+    }
+    return figuresOf(this.#samples, this.#options.currency());
+  }
+
+  /**
+   * Calls `send` every five seconds.
+   * @returns ends it
+   * @throws GatewayError `server_overloaded` when too many look
+   */
+  watch(send: (figures: Figures) => void): () => void {
+    if (this.#viewers.size >= MAX_VIEWERS) throw new GatewayError('overloaded');
+    this.#viewers.add(send);
+    this.#timer ??= setInterval(() => {
+      this.current().then(
+        (figures) => {
+          for (const viewer of this.#viewers) viewer(figures);
+        },
+        // The next sample tries again.
+        () => undefined,
+      );
+    }, SAMPLE_MS).unref();
+    return () => {
+      this.#viewers.delete(send);
+      if (this.#viewers.size > 0) return;
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+    };
+  }
+}
+
+const SERIES = /^(\w+)(?:\{(.*)\})? (\S+)$/;
+const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
+
+/** Sums of the series that the page shows. @param text in Prometheus' format */
+export function sumsOf(text: string): Sample['sums'] {
+  const sums: Record<string, number> = {};
+  for (const line of text.split('\n')) {
+    if (!/^(?:tollgate_(?:request|cost|streams|realtime)|gen_ai_)/.test(line)) continue;
+    const [, name = '', labels = '', value = ''] = SERIES.exec(line) ?? [];
+    const key = keyOf(
+      name,
+      Object.fromEntries([...labels.matchAll(LABEL)].map(([, label, of]) => [label, of])),
+    );
+    if (key !== undefined) sums[key] = (sums[key] ?? 0) + Number(value);
+  }
+  return sums;
+}
+
+function keyOf(name: string, labels: Readonly<Record<string, string | undefined>>): string | undefined {
+  switch (name) {
+    case 'tollgate_request_outcomes_total':
+      if (labels['route']?.startsWith('/v1') !== true) return undefined;
+      return labels['outcome'] === 'ok'
+        ? 'ok'
+        : faultOf(labels['outcome'] ?? '', labels['upstream'] ?? 'none');
+    case 'tollgate_requests_in_flight':
+    case 'tollgate_realtime_sessions':
+    case 'tollgate_cost_total':
+      return name;
+    case 'gen_ai_client_token_usage_sum':
+    case 'gen_ai_server_time_to_first_token_seconds_sum':
+    case 'gen_ai_server_time_to_first_token_seconds_count':
+      return name;
+    case 'tollgate_streams_broken_total':
+      return labels['cause'] === 'client_closed' ? undefined : name;
+  }
+  return undefined;
+}
+
+/** Whose fault an error is: of the client, of an upstream, or of the gateway. */
+function faultOf(code: string, upstream: string): 'client' | 'upstream' | 'gateway' {
+  const rule: { readonly status: number } | undefined = isCode(code) ? RULES[code] : undefined;
+  if (code.startsWith('upstream_') || code.startsWith('stream_')) return 'upstream';
+  if (rule !== undefined && rule.status < 500 && rule.status !== 406) return 'client';
+  return upstream === 'none' ? 'gateway' : 'upstream';
+}
+
+function isCode(code: string): code is keyof typeof ERRORS {
+  return Object.hasOwn(RULES, code);
+}
+
+function figuresOf(samples: readonly Sample[], currency: string | undefined): Figures {
+  const [first, last] = [samples.at(0), samples.at(-1)];
+  if (first === undefined || last === undefined) return {};
+  const minutes = Math.max(last.at - first.at, 1) / 60_000;
+  // Counters begin anew when the process does.
+  const gain = (name: string) => Math.max((last.sums[name] ?? 0) - (first.sums[name] ?? 0), 0);
+  const rate = (name: string) => (samples.length < 2 ? undefined : gain(name) / minutes);
+  const firsts = gain('gen_ai_server_time_to_first_token_seconds_count');
+  const seconds = firsts === 0 ? undefined : gain('gen_ai_server_time_to_first_token_seconds_sum') / firsts;
+  const cost = rate('tollgate_cost_total');
+  const requests = ['ok', 'client', 'upstream', 'gateway'].map(rate);
+  return {
+    requests: text(
+      requests.some((each) => each === undefined)
+        ? undefined
+        : requests.reduce<number>((sum, each) => sum + (each ?? 0), 0),
+    ),
+    client: text(rate('client')),
+    upstream: text(rate('upstream')),
+    gateway: text(rate('gateway')),
+    first: seconds === undefined ? '–' : `${Math.round(seconds * 1000)} ms`,
+    tokens: text(rate('gen_ai_client_token_usage_sum')),
+    cost: cost === undefined || currency === undefined ? '–' : `${cost.toFixed(4)} ${currency}`,
+    flight: text(last.sums['tollgate_requests_in_flight']),
+    sessions: text(last.sums['tollgate_realtime_sessions']),
+    at: `${new Date(last.at).toISOString().slice(11, 19)} UTC`,
+  };
+}
+
+function text(value: number | undefined): string {
+  return value === undefined ? '–' : Math.round(value).toLocaleString('en-US');
+}

@@ -1,0 +1,8 @@
+// Shows the figures as the gateway sends them.
+const source = new EventSource('/console/live');
+source.onmessage = ({ data }) => {
+  for (const [id, text] of Object.entries(JSON.parse(data))) {
+    const element = document.getElementById(`now-${id}`);
+    if (element !== null) element.textContent = text;
+  }
+};

@@ -1,0 +1,60 @@
+// The page *Now*: what the gateway does at the moment, and the upstreams.
+import type { ServerResponse } from 'node:http';
+import { packageScript } from '../../billing/pages/page-scripts.ts';
+import { upstreamRecords } from '../api/api-records.ts';
+import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { card, html } from './record-view.ts';
+import { upstreamTable } from './upstream-pages.ts';
+
+const FIGURES = [
+  ['requests', 'Requests a minute'],
+  ['client', 'Errors of clients'],
+  ['upstream', 'Errors of upstreams'],
+  ['gateway', 'Errors of the gateway'],
+  ['first', 'Time to first token'],
+  ['tokens', 'Tokens a minute'],
+  ['cost', 'Cost a minute'],
+  ['flight', 'Requests in flight'],
+  ['sessions', 'Realtime sessions'],
+] as const;
+
+export const NOW_PAGE: ConsolePage = {
+  path: '/console',
+  name: 'Now',
+  isListed: true,
+  role: 'viewer',
+  scripts: [packageScript('console/pages/live.js')],
+  render: async (request) => {
+    const { figures, desk } = request;
+    const [now, upstreams] = await Promise.all([figures.current(), upstreamRecords(desk)]);
+    const parts = FIGURES.map(
+      ([id, label]) => html`<div><dt>${label}</dt><dd id="now-${id}">${now[id] ?? '–'}</dd></div>`,
+    );
+    return html`<h1>Now</h1>
+<p class="soft">The last minute of this gateway, as of <span id="now-at">${now['at'] ?? '–'}</span>. Without scripts, load the page again.</p>
+<dl class="card totals" aria-label="Figures of the last minute">${parts}</dl>
+${card('upstreams', 'Upstreams', upstreamTable(request, upstreams, '/console'))}`;
+  },
+};
+
+/** A page that stays open asks again after this time, and so does the session. In milliseconds. */
+const LIVE_MS = 10 * 60_000;
+
+/** The figures as server-sent events (HTML, 9.2), while the reader is there. */
+export function sendLive({ figures }: ConsoleRequest, response: ServerResponse): void {
+  const stop = figures.watch((each) => {
+    // A reader that is behind gets the next ones.
+    if (!response.writableNeedDrain) response.write(`data: ${JSON.stringify(each)}\n\n`);
+  });
+  const end = setTimeout(() => response.end(), LIVE_MS).unref();
+  response.on('close', () => {
+    stop();
+    clearTimeout(end);
+  });
+  const headers = {
+    'content-type': 'text/event-stream',
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+  };
+  response.writeHead(200, headers).write('retry: 5000\n\n');
+}

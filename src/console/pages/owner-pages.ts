@@ -1,0 +1,311 @@
+// Pages of keys, holders and teams: search, one record with what can be changed, and the form that issues keys.
+import { TIERS } from '../../config/schema/config-schema.ts';
+import { KEY_STATES } from '../../store/key-record.ts';
+import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { readRoute } from './page-call.ts';
+import {
+  actionForm,
+  asOf,
+  card,
+  type Field,
+  facts,
+  type Html,
+  html,
+  link,
+  member,
+  nextLink,
+  searchForm,
+  table,
+} from './record-view.ts';
+import { listedItems } from './upstream-pages.ts';
+
+const REASON: Field = { name: 'text.reason', label: 'Reason' };
+const ANY_TIER: Field = { name: 'tier', label: 'Tier', options: ['', ...TIERS] };
+const OF_HOLDERS: readonly Field[] = [
+  { name: 'name', label: 'Name of the holder', type: 'search' },
+  { name: 'team', label: 'Team' },
+  { name: 'label', label: 'Label', hint: 'NAME=VALUE' },
+  ANY_TIER,
+];
+
+const KEY_COLUMNS = [
+  ['prefix', (record: object) => link('/console/keys', member(record, 'prefix'))],
+  'name',
+  [
+    'holder',
+    (record: object) =>
+      link(
+        '/console/holders',
+        member(record, 'holder'),
+        member(record, 'holder_name') ?? String(member(record, 'holder')).slice(0, 8),
+      ),
+  ],
+  ...['tier', 'state', 'standing', 'last_used', 'expires_at', 'created_at'],
+] as const;
+
+/** The values of the fields of a search, by their names. */
+function queryOf({ url }: ConsoleRequest, names: readonly string[]): Record<string, string> {
+  return Object.fromEntries([...names, 'cursor'].map((name) => [name, url.searchParams.get(name) ?? '']));
+}
+
+function list(
+  request: ConsoleRequest,
+  title: string,
+  fields: readonly Field[],
+  rows: Html,
+  answer: object,
+): Html {
+  const { desk, url } = request;
+  const search = fields.length === 0 ? html`` : card('search', 'Search', searchForm(url, fields));
+  return html`<h1>${title}</h1>${asOf(desk.now())}${search}${card('found', 'Found', html`${rows}${nextLink(url, answer)}`)}`;
+}
+
+/** Fields of limits, budget and restrictions as they are. */
+function termsFields(record: object): readonly Field[] {
+  const pairs = (name: string) =>
+    Object.entries(member(record, name) ?? {})
+      .flatMap(([each, value]) => (each === 'soft' ? [] : [`${each}=${value}`]))
+      .join(' ');
+  const words = (name: string) => String(member(record, name) ?? '').replaceAll(',', ' ');
+  const restrictions = Object.hasOwn(record, 'models')
+    ? [
+        { name: 'list.models', label: 'Models', value: words('models'), hint: 'empty: all of the tier' },
+        { name: 'list.endpoints', label: 'Endpoints', value: words('endpoints'), hint: 'empty: all' },
+      ]
+    : [];
+  return [
+    {
+      name: 'map.limits',
+      label: 'Limits',
+      value: pairs('limits'),
+      hint: 'such as requests_per_minute=100 tokens_per_day=none',
+    },
+    { name: 'map.budget', label: 'Budget', value: pairs('budget'), hint: 'such as per_month=100' },
+    ...restrictions,
+  ];
+}
+
+function labelsField(record: object): Field {
+  const labels = Object.entries(member(record, 'labels') ?? {}).map(([name, value]) => `${name}=${value}`);
+  return {
+    name: 'map.labels',
+    label: 'Labels',
+    value: labels.join(' '),
+    hint: 'NAME=VALUE, separated by spaces',
+  };
+}
+
+const nameField = (record: object): Field => ({
+  name: 'null.name',
+  label: 'Name',
+  value: String(member(record, 'name') ?? ''),
+});
+const FORCE: Field = { name: 'flag.force', label: 'Allow more than the tier has', type: 'checkbox' };
+const TERMS_REMOVED = { limits: 'tier', budget: 'tier' } as const;
+
+async function keyPage(request: ConsoleRequest): Promise<Html> {
+  const { id, desk } = request;
+  const record = await readRoute(request, 'keys.show', { params: { prefix: id } });
+  const back = `/console/keys/${id}`;
+  const own = { role: 'support', params: { prefix: id }, back } as const;
+  const isActive = member(record, 'state') === 'active';
+  const expiry = String(member(record, 'expires_at') ?? '').slice(0, 10);
+  const actions = [
+    actionForm(request, {
+      ...{ ...own, route: 'keys.set', label: 'Change', record, removes: TERMS_REMOVED },
+      fields: [
+        nameField(record),
+        { name: 'null.expires', label: 'Expires', value: expiry, hint: 'such as 90d or 2030-01-31' },
+        ...termsFields(record),
+        FORCE,
+        REASON,
+      ],
+    }),
+    actionForm(request, {
+      ...{ ...own, route: 'keys.issue', params: {}, label: 'Issue another key for this holder' },
+      fields: [
+        { name: 'text.for', label: 'Key of the holder', value: id },
+        { name: 'text.name', label: 'Name' },
+        { name: 'text.expires', label: 'Expires' },
+        REASON,
+      ],
+    }),
+    actionForm(request, {
+      ...{ ...own, route: 'keys.revoke', label: 'Revoke', record, fields: [REASON] },
+      warning:
+        'A revoked key is rejected for good, in all replicas. A reason that begins with “compromised” also ends its running requests.',
+    }),
+  ];
+  return html`<h1>Key ${id}</h1>${asOf(desk.now())}
+${card('facts', 'Facts', html`<p>${link('/console/holders', member(record, 'holder'), 'To the holder')}</p>${facts(record, ['prefix', 'events', 'orders'])}`)}
+${isActive ? card('actions', 'Changes', actions) : html``}
+${card('history', 'History', table('Events', ['at', 'kind', 'version', 'actor', 'reason'], listOf(record, 'events')))}
+${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders')))}`;
+}
+
+const ORDER_COLUMNS = [
+  ['order', (record: object) => link('/console/orders', member(record, 'order'))],
+  ...['tier', 'state', 'standing', 'amount', 'currency', 'interval', 'created_at', 'paid_until'],
+] as const;
+
+function listOf(record: object, name: string): readonly object[] {
+  const list = member(record, name);
+  return Array.isArray(list) ? list : [];
+}
+
+async function holderPage(request: ConsoleRequest): Promise<Html> {
+  const { id, desk } = request;
+  const record = await readRoute(request, 'holders.show', { params: { holder: id } });
+  const back = `/console/holders/${encodeURIComponent(id)}`;
+  const own = { role: 'support', params: { holder: id }, record, back } as const;
+  const isSuspended = member(record, 'standing') === 'suspended';
+  const actions = [
+    actionForm(request, {
+      ...{ ...own, route: 'holders.set', label: 'Change', removes: { ...TERMS_REMOVED, labels: 'null' } },
+      fields: [
+        nameField(record),
+        { name: 'null.team', label: 'Team', value: String(member(record, 'team') ?? '') },
+        labelsField(record),
+        ...termsFields(record),
+        FORCE,
+        REASON,
+      ],
+    }),
+    actionForm(request, {
+      ...{ ...own, route: 'holders.tier', label: 'Change the tier' },
+      fields: [
+        { name: 'text.tier', label: 'Tier', options: TIERS, value: String(member(record, 'tier')) },
+        REASON,
+      ],
+    }),
+    actionForm(
+      request,
+      isSuspended
+        ? { ...own, route: 'holders.resume', label: 'Resume', fields: [REASON] }
+        : {
+            ...own,
+            route: 'holders.suspend',
+            label: 'Suspend',
+            fields: [REASON],
+            warning: 'All keys of the holder are answered with 403 until you resume it.',
+          },
+    ),
+  ];
+  return html`<h1>${String(member(record, 'name') ?? `Holder ${id.slice(0, 8)}`)}</h1>${asOf(desk.now())}
+${card('facts', 'Facts', facts(record, ['keys']))}
+${card('actions', 'Changes', actions)}
+${card('keys', 'Keys', table('Keys', KEY_COLUMNS, listOf(record, 'keys')))}`;
+}
+
+async function teamPage(request: ConsoleRequest): Promise<Html> {
+  const { id, desk } = request;
+  const record = await readRoute(request, 'teams.show', { params: { name: id } });
+  const back = `/console/teams/${encodeURIComponent(id)}`;
+  const own = { role: 'admin', params: { name: id }, record, back } as const;
+  const actions = [
+    actionForm(request, {
+      ...{
+        ...own,
+        route: 'teams.set',
+        label: 'Change',
+        removes: { limits: 'null', budget: 'null', labels: 'null' },
+      },
+      fields: [labelsField(record), ...termsFields(record), REASON],
+    }),
+    actionForm(request, {
+      ...own,
+      back: '/console/teams',
+      route: 'teams.remove',
+      label: 'Remove',
+      fields: [REASON],
+      warning: 'Its holders stay, without a team.',
+    }),
+  ];
+  return html`<h1>Team ${id}</h1>${asOf(desk.now())}
+${card('facts', 'Facts', facts(record, ['events']))}
+${card('holders', 'Holders', html`<p><a href="/console/holders?team=${encodeURIComponent(id)}">Its holders</a> · <a href="/console/keys?team=${encodeURIComponent(id)}">their keys</a></p>`)}
+${card('actions', 'Changes', actions)}
+${card('history', 'History', table('Events', ['at', 'what', 'actor', 'reason'], listOf(record, 'events')))}`;
+}
+
+export const OWNER_PAGES: readonly ConsolePage[] = [
+  {
+    path: '/console/keys',
+    name: 'Keys',
+    isListed: true,
+    role: 'viewer',
+    render: async (request) => {
+      const fields: readonly Field[] = [
+        ...OF_HOLDERS,
+        { name: 'state', label: 'State', options: ['', ...KEY_STATES] },
+        { name: 'unused_since', label: 'Not used since', type: 'date' },
+      ];
+      const found = await readRoute(request, 'keys.list', {
+        query: queryOf(
+          request,
+          fields.map(({ name }) => name),
+        ),
+      });
+      const issue = actionForm(request, {
+        ...{ route: 'keys.issue', role: 'support', label: 'Issue a key', back: '/console/keys' },
+        fields: [
+          { name: 'text.tier', label: 'Tier', options: TIERS },
+          { name: 'text.holder', label: 'Name of the new holder' },
+          { name: 'text.team', label: 'Team' },
+          { name: 'text.name', label: 'Name of the key' },
+          { name: 'text.expires', label: 'Expires', hint: 'such as 90d' },
+          REASON,
+        ],
+      });
+      return html`${list(request, 'Keys', fields, table('Keys', KEY_COLUMNS, listedItems(found)), found)}${issue.text === '' ? issue : card('issue', 'New key', issue)}`;
+    },
+  },
+  { path: '/console/keys/:id', name: 'Key', isListed: false, role: 'viewer', render: keyPage },
+  {
+    path: '/console/holders',
+    name: 'Holders',
+    isListed: true,
+    role: 'viewer',
+    render: async (request) => {
+      const found = await readRoute(request, 'holders.list', {
+        query: queryOf(
+          request,
+          OF_HOLDERS.map(({ name }) => name),
+        ),
+      });
+      const columns = [
+        [
+          'holder',
+          (record: object) =>
+            link(
+              '/console/holders',
+              member(record, 'holder'),
+              member(record, 'name') ?? String(member(record, 'holder')).slice(0, 8),
+            ),
+        ],
+        ...['team', 'tier', 'standing', 'keys', 'labels', 'last_used', 'created_at'],
+      ] as const;
+      return list(request, 'Holders', OF_HOLDERS, table('Holders', columns, listedItems(found)), found);
+    },
+  },
+  { path: '/console/holders/:id', name: 'Holder', isListed: false, role: 'viewer', render: holderPage },
+  {
+    path: '/console/teams',
+    name: 'Teams',
+    isListed: true,
+    role: 'viewer',
+    render: async (request) => {
+      const found = await readRoute(request, 'teams.list', { query: queryOf(request, []) });
+      const columns = [
+        ['name', (record: object) => link('/console/teams', member(record, 'name'))],
+        ...['holders', 'labels', 'limits', 'budget', 'created_at'],
+      ] as const;
+      const add = actionForm(request, {
+        ...{ route: 'teams.add', role: 'admin', label: 'Add a team', back: '/console/teams' },
+        fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsFields({}), REASON],
+      });
+      return html`${list(request, 'Teams', [], table('Teams', columns, listedItems(found)), found)}${add.text === '' ? add : card('add', 'New team', add)}`;
+    },
+  },
+  { path: '/console/teams/:id', name: 'Team', isListed: false, role: 'viewer', render: teamPage },
+];

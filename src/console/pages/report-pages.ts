@@ -1,0 +1,199 @@
+// Pages of usage, models, orders and events.
+import { TIERS } from '../../config/schema/config-schema.ts';
+import { ORDER_STATES } from '../../store/billing-record.ts';
+import { argvOf, done } from '../command-runner.ts';
+import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { readRoute } from './page-call.ts';
+import {
+  actionForm,
+  asOf,
+  bars,
+  card,
+  type Field,
+  facts,
+  type Html,
+  html,
+  link,
+  member,
+  nextLink,
+  searchForm,
+  table,
+} from './record-view.ts';
+import { listedItems } from './upstream-pages.ts';
+
+const USAGE_FIELDS: readonly Field[] = [
+  { name: 'since', label: 'Since', value: '7d', hint: 'such as 7d or 2030-01-31' },
+  { name: 'until', label: 'Until' },
+  { name: 'month', label: 'Month', hint: 'in place of both: 2030-01' },
+  {
+    name: 'by',
+    label: 'By',
+    value: 'day',
+    hint: 'up to three: day, month, team, holder, key, model, tier, upstream, target, endpoint, label',
+  },
+  { name: 'team', label: 'Team' },
+  { name: 'model', label: 'Model' },
+];
+
+function usageQuery(url: URL): Record<string, string> {
+  const given = Object.fromEntries(
+    USAGE_FIELDS.map(({ name, value = '' }) => [name, url.searchParams.get(name) ?? value]),
+  );
+  if (given['month'] !== '') return { ...given, since: '', until: '' };
+  return given;
+}
+
+/** The report as CSV, as `tollgate usage --csv` prints it. */
+export async function usageCsv({ desk, url }: Pick<ConsoleRequest, 'desk' | 'url'>): Promise<string> {
+  const query = Object.fromEntries(Object.entries(usageQuery(url)).filter(([, value]) => value !== ''));
+  return (await done(desk, argvOf(['usage'], null, { ...query, csv: true }))).stdout;
+}
+
+async function usagePage(request: ConsoleRequest): Promise<Html> {
+  const { url, desk } = request;
+  const query = usageQuery(url);
+  const report = await readRoute(request, 'usage.report', { query });
+  const lines = member(report, 'lines');
+  const rows: readonly object[] = Array.isArray(lines) ? lines : [];
+  const totals: unknown = member(report, 'totals');
+  const columns = Object.keys(rows[0] ?? {});
+  const csv = new URLSearchParams(query).toString();
+  return html`<h1>Usage</h1>${asOf(desk.now())}
+${card('period', 'Period', searchForm(url, USAGE_FIELDS, 'Show'))}
+${card(
+  'sums',
+  'Sums',
+  html`${typeof totals === 'object' && totals !== null ? facts(totals) : html``}
+${bars('Requests', rows, 'requests')}${bars('Cost', rows, 'cost')}
+${table('Usage', columns, rows)}<p><a href="/console/usage.csv?${csv}">As CSV</a></p>`,
+)}`;
+}
+
+async function modelsPage(request: ConsoleRequest): Promise<Html> {
+  const { url, desk } = request;
+  const routes = await readRoute(request, 'routes.list');
+  const model = url.searchParams.get('model') ?? '';
+  const tier = url.searchParams.get('tier') ?? '';
+  const argv = argvOf(['explain'], null, { model, ...(tier !== '' && { tier }) });
+  const explained = model === '' ? undefined : (await done(desk, argv)).stdout;
+  const columns = [
+    'model',
+    'tiers',
+    'endpoints',
+    ['targets', (record: object) => targets(member(record, 'targets'))],
+    [
+      'explain',
+      (record: object) =>
+        html`<a href="?model=${encodeURIComponent(String(member(record, 'model')))}">Explain</a>`,
+    ],
+  ] as const;
+  return html`<h1>Models</h1>${asOf(desk.now())}
+${card(
+  'explain',
+  'Where would a request go?',
+  html`${searchForm(
+    url,
+    [
+      { name: 'model', label: 'Model' },
+      { name: 'tier', label: 'Tier', options: ['', ...TIERS] },
+    ],
+    'Explain',
+  )}${explained === undefined ? html`` : html`<pre tabindex="0">${explained}</pre>`}`,
+)}
+${card('routes', 'Routes', table('Routes', columns, listedItems(routes)))}`;
+}
+
+function targets(value: unknown): Html {
+  const each = (Array.isArray(value) ? value : []).map(
+    (target: object) =>
+      html`<li>${String(member(target, 'upstream'))}: ${String(member(target, 'model'))}, weight ${String(member(target, 'weight'))}, priority ${String(member(target, 'priority'))}</li>`,
+  );
+  return html`<ul class="plain">${each}</ul>`;
+}
+
+const ORDER_COLUMNS = [
+  ['order', (record: object) => link('/console/orders', member(record, 'order'))],
+  ...['tier', 'state', 'standing', 'amount', 'currency', 'interval', 'provider', 'created_at', 'paid_until'],
+] as const;
+
+async function orderPage(request: ConsoleRequest): Promise<Html> {
+  const { id, desk } = request;
+  const record = await readRoute(request, 'orders.show', { params: { order: id } });
+  const reason: Field = { name: 'text.reason', label: 'Reason' };
+  const own = {
+    role: 'support',
+    params: { order: id },
+    record,
+    back: `/console/orders/${encodeURIComponent(id)}`,
+  } as const;
+  const actions = [
+    actionForm(request, { ...own, route: 'orders.check', label: 'Ask the provider again' }),
+    actionForm(request, {
+      ...own,
+      route: 'orders.paid',
+      label: 'Mark as paid',
+      fields: [{ name: 'text.until', label: 'Until', hint: 'such as 2030-01-31' }, reason],
+    }),
+    actionForm(request, {
+      ...own,
+      route: 'orders.cancel',
+      label: 'Cancel',
+      fields: [
+        { name: 'flag.now', label: 'At once', type: 'checkbox' },
+        { name: 'flag.undo', label: 'Undo a cancellation', type: 'checkbox' },
+        reason,
+      ],
+      warning: 'The subscription ends with its period.',
+    }),
+    actionForm(request, {
+      ...own,
+      route: 'orders.refund',
+      label: 'Refund',
+      fields: [reason],
+      warning: 'The payment goes back, and the holder falls to Free.',
+    }),
+  ];
+  return html`<h1>Order ${id}</h1>${asOf(desk.now())}
+${card('facts', 'Facts', html`<p>${link('/console/holders', member(record, 'holder'), 'To the holder')}</p>${facts(record)}`)}
+${card('actions', 'Changes', actions)}`;
+}
+
+export const REPORT_PAGES: readonly ConsolePage[] = [
+  { path: '/console/usage', name: 'Usage', isListed: true, role: 'viewer', render: usagePage },
+  { path: '/console/models', name: 'Models', isListed: true, role: 'viewer', render: modelsPage },
+  {
+    path: '/console/orders',
+    name: 'Orders',
+    isListed: true,
+    role: 'viewer',
+    render: async (request) => {
+      const { url, desk } = request;
+      const fields: readonly Field[] = [{ name: 'state', label: 'State', options: ['', ...ORDER_STATES] }];
+      const found = await readRoute(request, 'orders.list', {
+        query: { state: url.searchParams.get('state') ?? '', cursor: url.searchParams.get('cursor') ?? '' },
+      });
+      return html`<h1>Orders</h1>${asOf(desk.now())}${card('search', 'Search', searchForm(url, fields))}
+${card('found', 'Found', html`${table('Orders', ORDER_COLUMNS, listedItems(found))}${nextLink(url, found)}`)}`;
+    },
+  },
+  { path: '/console/orders/:id', name: 'Order', isListed: false, role: 'viewer', render: orderPage },
+  {
+    path: '/console/events',
+    name: 'Events',
+    isListed: true,
+    role: 'support',
+    render: async (request) => {
+      const { url, desk } = request;
+      const fields: readonly Field[] = ['actor', 'what', 'target'].map((name) => ({
+        name,
+        label: name === 'what' ? 'What' : name === 'actor' ? 'Actor' : 'Target',
+      }));
+      const query = Object.fromEntries(
+        ['actor', 'what', 'target', 'cursor'].map((name) => [name, url.searchParams.get(name) ?? '']),
+      );
+      const found = await readRoute(request, 'events.list', { query });
+      return html`<h1>Events</h1>${asOf(desk.now())}${card('search', 'Search', searchForm(url, fields))}
+${card('found', 'Found', html`${table('Events', ['at', 'actor', 'address', 'what', 'target', 'reason', 'status'], listedItems(found))}${nextLink(url, found)}`)}`;
+    },
+  },
+];

@@ -1,0 +1,103 @@
+// Pages of the upstreams: all of them, and one with its history.
+import { upstreamRecords } from '../api/api-records.ts';
+import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { readRoute } from './page-call.ts';
+import {
+  actionForm,
+  asOf,
+  card,
+  facts,
+  type Html,
+  html,
+  link,
+  member,
+  nextLink,
+  shown,
+  table,
+} from './record-view.ts';
+
+const WORDS = { ok: 'ok', cooling_down: 'cooling down', half_open: 'half open' };
+
+function badge(state: unknown): Html {
+  const name = String(state);
+  const text = Object.entries(WORDS).find(([each]) => each === name)?.[1] ?? name;
+  return name === 'ok'
+    ? html`<span class="badge">${text}</span>`
+    : html`<span class="badge bad">${text}</span>`;
+}
+
+/** Drains or resumes an upstream. */
+function service(request: ConsoleRequest, record: object, back: string): Html {
+  const name = String(member(record, 'upstream'));
+  const isDrained = member(record, 'drained') !== null;
+  return actionForm(request, {
+    ...{ route: isDrained ? 'upstreams.resume' : 'upstreams.drain', role: 'admin', back, params: { name } },
+    label: isDrained ? 'Resume' : 'Drain',
+    fields: isDrained ? [] : [{ name: 'text.reason', label: 'Reason' }],
+  });
+}
+
+export function upstreamTable(request: ConsoleRequest, records: readonly object[], back: string): Html {
+  return table(
+    'Upstreams',
+    [
+      ['upstream', (record) => link('/console/upstreams', member(record, 'upstream'))],
+      ['state', (record) => badge(member(record, 'state'))],
+      'in_flight',
+      ['last_failure', (record) => failure(member(record, 'last_failure'))],
+      ['service', (record) => service(request, record, back)],
+    ],
+    records,
+  );
+}
+
+function failure(value: unknown): Html {
+  if (typeof value !== 'object' || value === null) return html`–`;
+  return html`${String(member(value, 'code'))} ${shown(member(value, 'at'))}`;
+}
+
+const EVENTS = ['at', 'upstream', 'model', 'what', 'reason', 'replica', 'actor'];
+
+export const UPSTREAM_PAGES: readonly ConsolePage[] = [
+  {
+    path: '/console/upstreams',
+    name: 'Upstreams',
+    isListed: true,
+    role: 'viewer',
+    render: async (request) => {
+      const { desk, url } = request;
+      const query = { cursor: url.searchParams.get('cursor') ?? '' };
+      const [records, events] = await Promise.all([
+        upstreamRecords(desk),
+        readRoute(request, 'upstreams.events', { query }),
+      ]);
+      return html`<h1>Upstreams</h1>${asOf(desk.now())}
+${card('states', 'States', upstreamTable(request, records, '/console/upstreams'))}
+${card('history', 'History', html`${table('Changes of states', EVENTS, listedItems(events))}${nextLink(url, events)}`)}`;
+    },
+  },
+  {
+    path: '/console/upstreams/:id',
+    name: 'Upstream',
+    isListed: false,
+    role: 'viewer',
+    render: async (request) => {
+      const { desk, url, id } = request;
+      const query = { upstream: id, cursor: url.searchParams.get('cursor') ?? '' };
+      const record = await readRoute(request, 'upstreams.show', { params: { name: id } });
+      const events = await readRoute(request, 'upstreams.events', { query });
+      const targets = member(record, 'targets');
+      const back = `/console/upstreams/${encodeURIComponent(id)}`;
+      return html`<h1>${id}</h1>${asOf(desk.now())}
+${card('state', 'State', html`${facts(record, ['targets', 'upstream'])}${service(request, record, back)}`)}
+${card('targets', 'Targets', table('Targets', ['model', 'state', 'breaker', 'cool_down', 'in_flight', 'latency_ms', 'last_failure'], Array.isArray(targets) ? targets : []))}
+${card('history', 'History', html`${table('Changes of states', EVENTS, listedItems(events))}${nextLink(url, events)}`)}`;
+    },
+  },
+];
+
+/** The items of a list that the API answers. */
+export function listedItems(answer: object): readonly object[] {
+  const items = member(answer, 'items');
+  return Array.isArray(items) ? items : [];
+}

@@ -1,0 +1,222 @@
+// The pages of the console in a real browser: what they show, what their forms do, by whom, and how they look at three widths.
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Browser } from '../helpers/browser.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
+import { until } from '../helpers/wait.ts';
+import { THEMES, Visit } from '../pages/visit.ts';
+import { type ConsoleSetting, startConsole } from './setting.ts';
+
+const PICTURES = process.env['PICTURES'] ?? '';
+const NAMES = ['Now', 'Upstreams', 'Keys', 'Holders', 'Teams', 'Usage', 'Models', 'Orders', 'Events'];
+
+let browser: Browser;
+let setting: ConsoleSetting;
+let admin: string;
+let key: string;
+
+beforeAll(async () => {
+  setting = await startConsole({ config: { currency: 'USD' } });
+  admin = await setting.operator('ann', 'admin');
+  const { tollgate } = setting.commands;
+  await tollgate('teams', 'add', 'search', '--label', 'env=prod');
+  key = (
+    await tollgate('keys', 'issue', '--tier', 'Pro', '--holder', 'Search service', '--team', 'search')
+  ).out.trim();
+  const answer = await fetch(`${setting.gateway.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'test-model', messages: [{ role: 'user', content: 'hello' }] }),
+  });
+  expect([answer.status, await answer.text()]).toEqual([200, expect.any(String)]);
+  if (PICTURES !== '') await mkdir(PICTURES, { recursive: true });
+  browser = await sharedBrowser();
+}, BROWSER_TIMEOUT);
+afterAll(async () => {
+  await browser?.close();
+  await setting?.[Symbol.asyncDispose]();
+});
+
+async function signIn(token: string, options: Parameters<typeof Visit.begin>[2] = {}): Promise<Visit> {
+  const visit = await Visit.begin(browser, setting.gateway.adminUrl, options);
+  await visit.page.goto('/console');
+  await visit.page.getByLabel('Token of an operator').fill(token);
+  await visit.page.getByRole('button', { name: 'Sign in' }).click();
+  await visit.page.getByRole('heading', { level: 1, name: 'Now' }).waitFor();
+  return visit;
+}
+
+describe.each(THEMES)('%s', (theme) => {
+  test('every page is whole at three widths, clean for axe, small, and without a word of the browser', async () => {
+    await using visit = await signIn(admin, { theme });
+    const { page } = visit;
+    const prefix = key.slice(0, 8);
+    const paths = [
+      ...NAMES.map((name) => (name === 'Now' ? '/console' : `/console/${name.toLowerCase()}`)),
+      ...[
+        `/console/keys/${prefix}`,
+        `/console/holders/${prefix}`,
+        '/console/teams/search',
+        '/console/upstreams/echo',
+      ],
+      '/console/models?model=test-model&tier=Pro',
+      '/console/usage?by=day,model&since=7d',
+    ];
+    for (const path of paths) {
+      const answer = await page.goto(path);
+      expect([path, answer?.status()]).toEqual([path, 200]);
+      expect((await answer?.body())?.length).toBeLessThan(100_000);
+      for (const width of [390, 768, 1280]) {
+        await page.setViewportSize({ width, height: 900 });
+        expect([path, width, await visit.overflow()]).toEqual([path, width, 0]);
+        if (PICTURES === '') continue;
+        const name = `console${path.replace('/console', '').replaceAll(/[^a-z]+/g, '-')}-${theme}-${width}.png`;
+        await page.screenshot({ path: join(PICTURES, name), fullPage: true });
+      }
+      expect([path, await visit.axe()]).toEqual([path, []]);
+    }
+    expect(visit.faults).toEqual([]);
+  });
+});
+
+test('a key is issued, found, changed and revoked by the keyboard alone, without scripts', async () => {
+  await using visit = await signIn(admin, { scripts: false });
+  const { page } = visit;
+  const press = async (label: string) => {
+    await page.getByRole('button', { name: label, exact: true }).focus();
+    await page.keyboard.press('Enter');
+  };
+  await page.goto('/console/keys');
+  await page.getByLabel('Name of the new holder').focus();
+  await page.keyboard.type('<b>Maps</b>');
+  await press('Issue a key');
+  await page.getByRole('heading', { level: 1, name: 'Done' }).waitFor();
+  const issued = (await page.locator('pre.key').textContent()) ?? '';
+  expect(issued).toMatch(/^[0-9a-f]{32}$/);
+  await page.goto(`/console/keys?name=${encodeURIComponent('<b>Ma')}`);
+  expect(await page.locator('.records tbody tr').count()).toBe(1);
+  await page.getByRole('link', { name: issued.slice(0, 8) }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { level: 1, name: `Key ${issued.slice(0, 8)}` }).waitFor();
+  await page.getByLabel('Limits such as').focus();
+  await page.keyboard.type('requests_per_minute=3');
+  await press('Change');
+  await page.getByRole('heading', { level: 1, name: 'Done' }).waitFor();
+  expect((await setting.commands.tollgate('keys', 'show', issued.slice(0, 8), '--json')).out).toContain(
+    '"requests_per_minute": 3',
+  );
+  await page.goto(`/console/keys/${issued.slice(0, 8)}`);
+  await page.locator('summary', { hasText: 'Revoke' }).focus();
+  await page.keyboard.press('Enter');
+  await press('Revoke');
+  await page.getByText('done.').waitFor();
+  const refused = await fetch(`${setting.gateway.url}/v1/models`, {
+    headers: { authorization: `Bearer ${issued}` },
+  });
+  expect(refused.status).toBe(401);
+  await page.goto('/console/events');
+  expect(await page.locator('.records tbody').textContent()).toMatch(/ann.*keys\.revoke/);
+});
+
+test('an upstream is drained and resumed, and the page says so', async () => {
+  await using visit = await signIn(admin);
+  const { page } = visit;
+  await page.goto('/console/upstreams/echo');
+  await page.getByLabel('Reason').fill('its vendor asked');
+  await page.getByRole('button', { name: 'Drain' }).click();
+  await page.getByText('done.').waitFor();
+  // Processes read drains every few seconds.
+  await until(async () => {
+    await page.goto('/console');
+    return (await page.locator('.records .badge').textContent()) === 'drained' || undefined;
+  }, 'the drain');
+  await page.getByRole('button', { name: 'Resume' }).click();
+  await page.getByText('done.').waitFor();
+  await page.goto('/console/upstreams/echo');
+  expect(await page.locator('.records').last().textContent()).toMatch(
+    /its vendor asked.*operator:ann|operator:ann.*its vendor asked/,
+  );
+});
+
+test('who changes what another has changed meanwhile is told, and shown the difference', async () => {
+  await using mine = await signIn(admin);
+  await mine.page.goto('/console/teams/search');
+  await setting.commands.tollgate('teams', 'set', 'search', '--label', 'env=test');
+  await mine.page.getByLabel('Labels').fill('env=prod owner=ann');
+  await mine.page.getByRole('button', { name: 'Change', exact: true }).click();
+  await mine.page.getByRole('heading', { level: 1 }).waitFor();
+  expect(await mine.page.locator('.records').textContent()).toMatch(/labels.*env=test.*env=prod/);
+  expect((await setting.commands.tollgate('teams', 'show', 'search', '--json')).out).toContain(
+    '"env": "test"',
+  );
+});
+
+test('live figures arrive by events, and end with the page', async () => {
+  await using visit = await signIn(admin);
+  const before = await visit.page.locator('#now-at').textContent();
+  const shown = () => visit.page.locator('#now-at').textContent();
+  await until(async () => (await shown()) !== before || undefined, 'the next figures');
+  expect(await visit.page.locator('#now-requests').textContent()).toMatch(/^[\d,]+$/);
+  expect(visit.faults).toEqual([]);
+});
+
+describe('by role', () => {
+  test('a viewer sees no form that changes, and is refused one that was sent nevertheless', async () => {
+    const token = await setting.operator('vic', 'viewer');
+    const { cookie, csrf } = await setting.signIn(token);
+    for (const path of [
+      '/console',
+      '/console/keys',
+      `/console/keys/${key.slice(0, 8)}`,
+      '/console/teams',
+      '/console/upstreams',
+    ]) {
+      const { status, text } = await setting.call('GET', path, { cookie });
+      expect([path, status, text.includes('/console/do/')]).toEqual([path, 200, false]);
+    }
+    const body = `csrf=${csrf}&param.name=echo`;
+    expect((await setting.call('POST', '/console/do/upstreams.drain', { cookie, body })).status).toBe(403);
+    expect((await setting.call('GET', '/console/events', { cookie })).status).toBe(403);
+  });
+
+  test('a form without the token of the page, or from elsewhere, changes nothing', async () => {
+    const { cookie, csrf } = await setting.signIn(admin);
+    const send = (body: string, headers = {}) =>
+      setting.call('POST', '/console/do/upstreams.drain', { cookie, body, headers });
+    expect((await send('param.name=echo')).status).toBe(403);
+    expect((await send(`csrf=${csrf}&param.name=echo`, { origin: 'https://evil.example' })).status).toBe(403);
+    expect((await setting.commands.tollgate('upstreams', 'show', 'echo', '--json')).out).toContain(
+      '"drained": null',
+    );
+  });
+
+  test('a form that is sent twice changes once', async () => {
+    const { cookie, csrf } = await setting.signIn(admin);
+    const body = `csrf=${csrf}&request_key=twice-1&text.tier=Pro&text.holder=Twice`;
+    const send = () => setting.call('POST', '/console/do/keys.issue', { cookie, body });
+    const [first, second] = [await send(), await send()];
+    expect([first.status, second.status]).toEqual([200, 200]);
+    expect(first.text).toMatch(/<pre class="key"/);
+    expect(second.text).not.toMatch(/<pre class="key"/);
+    const { out } = await setting.commands.tollgate('keys', 'list', '--holder', 'Twice', '--json');
+    expect(out.match(/"prefix"/g)?.length).toBe(1);
+  });
+
+  test.each([
+    ['/console/keys/00000000', 404],
+    ['/console/keys/%E0%A4%A', 404],
+    ['/console/holders/none', 404],
+    ['/console/teams/nobody', 404],
+    ['/console/orders/ord_nobody', 404],
+    ['/console/upstreams/none', 404],
+    ['/console/keys?cursor=x', 400],
+    ['/console/usage?by=nothing', 400],
+    ['/console/do/keys.issue', 404],
+    ['/console/nowhere', 404],
+  ])('%s is answered with %i and a page', async (path, status) => {
+    const { cookie } = await setting.signIn(admin);
+    const answer = await setting.call('GET', path, { cookie });
+    expect([answer.status, answer.headers['content-type']]).toEqual([status, 'text/html; charset=utf-8']);
+  });
+});
