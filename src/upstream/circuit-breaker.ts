@@ -54,6 +54,8 @@ export interface BreakerOptions {
   readonly random: () => number;
   /** Consecutive failures that open the breaker. Default 5. */
   readonly consecutive?: number;
+  /** Whether failures in a row alone open it, for the same time each. Default false. */
+  readonly isSteady?: boolean;
   /** Called on each change, with its reason for people. @param ms duration of a pause that begins */
   readonly onChange?: (change: BreakerChange, reason: string, ms?: number) => void;
 }
@@ -73,15 +75,12 @@ export interface BreakerSnapshot extends ReturnType<Window['sum']> {
   readonly lastFailure: { readonly code: string; readonly at: Date } | undefined;
 }
 
-/** In this window, at least so many results of which this share failed open the breaker. */
+/** In this window, so many results of which this share failed open the breaker. */
 const WINDOW_MS = 30_000;
 const MIN_RESULTS = 20;
 const MAX_FAILED = 0.5;
-
-/** Each failed probe doubles the first cool-down. */
-const COOL_DOWN_MS = 10_000;
-const MAX_COOL_DOWN_MS = 60_000;
-
+/** Of the first cool-down, which each failed probe doubles, and its bound. */
+const [COOL_DOWN_MS, MAX_COOL_DOWN_MS] = [10_000, 60_000];
 /** Upper bound of an upstream's `retry-after`. */
 const MAX_PAUSE_MS = MAX_RETRY_AFTER_MS;
 
@@ -109,6 +108,7 @@ export class CircuitBreaker {
   readonly #now: () => number;
   readonly #random: () => number;
   readonly #consecutive: number;
+  readonly #isSteady: boolean;
   readonly #onChange: NonNullable<BreakerOptions['onChange']>;
   readonly #window = new Window(WINDOW_MS);
   /** Undefined while closed. */
@@ -128,6 +128,7 @@ export class CircuitBreaker {
     this.#now = options.now;
     this.#random = options.random;
     this.#consecutive = options.consecutive ?? 5;
+    this.#isSteady = options.isSteady ?? false;
     this.#onChange = options.onChange ?? (() => {});
   }
 
@@ -256,7 +257,7 @@ export class CircuitBreaker {
     } else if (outcome.kind === 'failure') {
       if (outcome.retryAfterMs !== undefined) this.#pauseFor('pause', outcome.retryAfterMs);
       if (isProbe) {
-        this.#failedProbes += 1;
+        if (!this.#isSteady) this.#failedProbes += 1;
         this.#open('the probe failed');
         // Requests of an earlier period, and forced ones, do not lengthen the cool-down.
       } else if (ticket.period === this.#period) this.#count(false);
@@ -281,7 +282,7 @@ export class CircuitBreaker {
     this.#failuresInRow += 1;
     const { successes, failures } = this.#window.sum(now);
     const total = successes + failures;
-    const isTooMany = total >= MIN_RESULTS && failures >= MAX_FAILED * total;
+    const isTooMany = !this.#isSteady && total >= MIN_RESULTS && failures >= MAX_FAILED * total;
     if (this.#failuresInRow < this.#consecutive && !isTooMany) return;
     this.#period += 1;
     this.#open(

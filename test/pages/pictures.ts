@@ -8,6 +8,7 @@ import { startGateway } from '../helpers/gateway.ts';
 import { TEST_SHOP } from './sample.ts';
 import { type Look, tourAccount, tourFree, tourOrder, tourPortal, tourUpgrade } from './tour.ts';
 import { THEMES, Visit, WIDTHS } from './visit.ts';
+import { asWebp } from './webp.ts';
 
 /** In the documentation: light and wide, … */
 const SHOWN = [
@@ -26,21 +27,6 @@ const SHOWN = [
 const SHOWN_ON_PHONE = ['pricing'];
 const EXAMPLE = '0123456789abcdef'.repeat(2);
 const DOCS = fileURLToPath(new URL('../../docs/pictures/', import.meta.url));
-
-/** A fourth of the bytes. The browser encodes it, in a page that is not one of ours. */
-async function asWebp(page: Page, png: Buffer): Promise<Buffer> {
-  const url: unknown = await page.evaluate(`(async () => {
-    const image = new Image();
-    image.src = 'data:image/png;base64,${png.toString('base64')}';
-    await image.decode();
-    const canvas = document.createElement('canvas');
-    canvas.width = image.width;
-    canvas.height = image.height;
-    canvas.getContext('2d').drawImage(image, 0, 0);
-    return canvas.toDataURL('image/webp', 0.9);
-  })()`);
-  return Buffer.from(String(url).replace(/^data:image\/webp;base64,/, ''), 'base64');
-}
 
 /** No key that was ever one is in a picture that is kept. */
 async function hideKeys(page: Page): Promise<void> {

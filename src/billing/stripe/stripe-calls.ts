@@ -20,14 +20,6 @@ const MAX_SOCKETS = 16;
 const MAX_CALLS = 64;
 /** Assumed duration of a call until one was measured. */
 const INITIAL_MS = 300;
-/** The circuit breaker opens after five consecutive failures; then one call probes Stripe each ten seconds. */
-const BREAKER = {
-  consecutive: 5,
-  minimum: Number.POSITIVE_INFINITY,
-  coolDownMs: 10_000,
-  maxCoolDownMs: 10_000,
-};
-
 interface StripeAddress {
   readonly secret_key: string;
   /** `https://host:port` */
@@ -66,7 +58,8 @@ export class StripeCalls {
     });
     this.#metrics = metrics;
     this.#now = now;
-    this.#breaker = new CircuitBreaker({ ...BREAKER, now, random: () => 0 });
+    // Five failures in a row open it; then one call probes Stripe each ten seconds.
+    this.#breaker = new CircuitBreaker({ isSteady: true, now, random: () => 0 });
     this.#estimate = new DrainEstimate({ slots: MAX_SOCKETS, initialMs: INITIAL_MS, now });
   }
 

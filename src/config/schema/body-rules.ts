@@ -24,6 +24,9 @@ export const READ_MEMBERS = [
   'response_format',
   'prompt',
   'best_of',
+  'documents',
+  'text_2',
+  'data_2',
 ] as const;
 
 /** Those of them that rules may change, because the gateway only estimates with them. */

@@ -18,7 +18,7 @@ export function shown(value: unknown): Html {
     return html`<time datetime="${value}">${value.slice(0, 16).replace('T', ' ')}</time>`;
   }
   if (Array.isArray(value)) return html`${value.length === 0 ? '–' : value.map(textOf).join(', ')}`;
-  const entries = Object.entries(value);
+  const entries = Object.entries(value).filter(([, each]) => each !== null);
   return html`${entries.length === 0 ? '–' : entries.map(([name, each]) => `${name}=${textOf(each)}`).join(', ')}`;
 }
 

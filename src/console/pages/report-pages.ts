@@ -29,7 +29,7 @@ const USAGE_FIELDS: readonly Field[] = [
     name: 'by',
     label: 'By',
     value: 'day',
-    hint: 'up to three: day, month, team, holder, key, model, tier, upstream, target, endpoint, label',
+    hint: 'such as team,model',
   },
   { name: 'team', label: 'Team' },
   { name: 'model', label: 'Model' },
