@@ -93,6 +93,7 @@ export class AdminConsole {
       metrics: metricsText,
       now: desk.now,
       currency: () => desk.config().dynamic.currency,
+      upstreams: desk.upstreams,
     });
     return { desk, tokens, sessions, identity, figures };
   }

@@ -1,6 +1,7 @@
 // The figures of the page *Now*: what the counters of this gateway gained in the last minute. One sampler serves all viewers, and
 // rests while nobody looks.
 import { type ERRORS, GatewayError, ERRORS as RULES } from '../errors.ts';
+import type { UpstreamState } from '../upstream/state/upstream-state.ts';
 
 const SAMPLE_MS = 5000;
 const WINDOW_MS = 60_000;
@@ -21,6 +22,8 @@ interface FiguresOptions {
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly currency: () => string | undefined;
+  /** The states of the upstreams, of this gateway. */
+  readonly upstreams: () => readonly UpstreamState[] | Promise<readonly UpstreamState[]>;
 }
 
 export class LiveFigures {
@@ -42,7 +45,11 @@ export class LiveFigures {
       const kept = this.#samples.filter(({ at }) => sample.at - at <= WINDOW_MS);
       this.#samples = [...kept, sample];
     }
-    return figuresOf(this.#samples, this.#options.currency());
+    const states = (await this.#options.upstreams()).map(({ upstream, state }) => [
+      `state-${upstream}`,
+      state,
+    ]);
+    return { ...figuresOf(this.#samples, this.#options.currency()), ...Object.fromEntries(states) };
   }
 
   /**

@@ -126,11 +126,12 @@ test('an upstream is drained and resumed, and the page says so', async () => {
   await page.getByLabel('Reason').fill('its vendor asked');
   await page.getByRole('button', { name: 'Drain' }).click();
   await page.getByText('done.').waitFor();
-  // Processes read drains every few seconds.
-  await until(async () => {
-    await page.goto('/console');
-    return (await page.locator('.records .badge').textContent()) === 'drained' || undefined;
-  }, 'the drain');
+  // Processes read drains every few seconds, and the page follows by itself.
+  await page.goto('/console');
+  const badge = page.locator('.records .badge');
+  await until(async () => (await badge.textContent()) === 'drained' || undefined, 'the drain');
+  expect(await badge.getAttribute('class')).toBe('badge bad');
+  await page.goto('/console');
   await page.getByRole('button', { name: 'Resume' }).click();
   await page.getByText('done.').waitFor();
   await page.goto('/console/upstreams/echo');

@@ -65,12 +65,13 @@ for (const team of ['search', 'maps', 'support'])
     ).out.trim(),
   );
 
+const token = await setting.operator('ann', 'admin');
 const browser = await launchBrowser();
 try {
   await using visit = await Visit.begin(browser, setting.gateway.adminUrl);
   const { page } = visit;
   await page.goto('/console');
-  await page.getByLabel('Token of an operator').fill(await setting.operator('ann', 'admin'));
+  await page.getByLabel('Token of an operator').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();
   const until = Date.now() + WATCHED_MS;
   for (let turn = 0; Date.now() < until; turn += 1) {

@@ -1,5 +1,5 @@
 // The image as a builder makes it of the Dockerfile: every step runs, and the result is what image.test.ts starts and the file promises.
-// It takes half a minute, so IMAGE_BUILD=1 asks for it, as .ci/run does.
+// It takes half a minute, so IMAGE_BUILD=1 asks for it, as a release does.
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';

@@ -16,14 +16,11 @@ import {
   table,
 } from './record-view.ts';
 
-const WORDS = { ok: 'ok', cooling_down: 'cooling down', half_open: 'half open' };
-
-function badge(state: unknown): Html {
-  const name = String(state);
-  const text = Object.entries(WORDS).find(([each]) => each === name)?.[1] ?? name;
-  return name === 'ok'
-    ? html`<span class="badge">${text}</span>`
-    : html`<span class="badge bad">${text}</span>`;
+/** The script of *Now* finds it by its id. */
+function badge(record: object): Html {
+  const state = String(member(record, 'state'));
+  const kind = state === 'ok' ? 'badge' : 'badge bad';
+  return html`<span class="${kind}" id="now-state-${String(member(record, 'upstream'))}">${state.replaceAll('_', ' ')}</span>`;
 }
 
 /** Drains or resumes an upstream. */
@@ -42,7 +39,7 @@ export function upstreamTable(request: ConsoleRequest, records: readonly object[
     'Upstreams',
     [
       ['upstream', (record) => link('/console/upstreams', member(record, 'upstream'))],
-      ['state', (record) => badge(member(record, 'state'))],
+      ['state', (record) => badge(record)],
       'in_flight',
       ['last_failure', (record) => failure(member(record, 'last_failure'))],
       ['service', (record) => service(request, record, back)],
