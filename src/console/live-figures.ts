@@ -55,7 +55,7 @@ export class LiveFigures {
   /**
    * Calls `send` every five seconds.
    * @returns ends it
-   * @throws GatewayError `server_overloaded` when too many look
+   * @throws GatewayError `overloaded` when too many look
    */
   watch(send: (figures: Figures) => void): () => void {
     if (this.#viewers.size >= MAX_VIEWERS) throw new GatewayError('overloaded');
@@ -85,7 +85,7 @@ const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 export function sumsOf(text: string): Sample['sums'] {
   const sums: Record<string, number> = {};
   for (const line of text.split('\n')) {
-    if (!/^(?:tollgate_(?:request|cost|streams|realtime)|gen_ai_)/.test(line)) continue;
+    if (!/^(?:tollgate_(?:request|cost|realtime)|gen_ai_)/.test(line)) continue;
     const [, name = '', labels = '', value = ''] = SERIES.exec(line) ?? [];
     const key = keyOf(
       name,
@@ -111,8 +111,6 @@ function keyOf(name: string, labels: Readonly<Record<string, string | undefined>
     case 'gen_ai_server_time_to_first_token_seconds_sum':
     case 'gen_ai_server_time_to_first_token_seconds_count':
       return name;
-    case 'tollgate_streams_broken_total':
-      return labels['cause'] === 'client_closed' ? undefined : name;
   }
   return undefined;
 }
