@@ -1,5 +1,5 @@
 // Changes of a holder and their effect on its keys, in each kind of database, and the migration of earlier databases.
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
@@ -7,27 +7,17 @@ import { MIGRATIONS } from '../../src/store/schema/migrations.ts';
 import type { Store } from '../../src/store/store.ts';
 import { migrateTo, run } from './older.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, type StoreSource, storeForEachTest } from './stores.ts';
 
 const AT = '2030-01-02T03:04:05.006Z';
 
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let address: StoreAddress;
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-
-  afterAll(() => source[Symbol.asyncDispose]());
-
-  beforeEach(async () => {
-    address = await source.fresh();
-    store = await openStore(address);
+  storeForEachTest(kind, (opened, at) => {
+    store = opened;
+    address = at;
   });
-
-  afterEach(() => store.close());
 
   async function add(holder = newHolder()): Promise<KeyRecord> {
     const outcome = await store.addKey(newKey(), holder, null);

@@ -1,29 +1,19 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { NewKey } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, storeForEachTest } from './stores.ts';
 
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let address: StoreAddress;
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-
-  afterAll(() => source[Symbol.asyncDispose]());
-
-  beforeEach(async () => {
-    address = await source.fresh();
-    store = await openStore(address);
+  storeForEachTest(kind, (opened, at) => {
+    store = opened;
+    address = at;
   });
-
-  afterEach(() => store.close());
 
   async function add(key: NewKey = newKey(), holder = newHolder()) {
     const outcome = await store.addKey(key, holder, null);

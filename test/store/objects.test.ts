@@ -1,10 +1,9 @@
 // Owners of objects in the store: the first holder keeps an object for good, a call records all or none, and pages continue
 // after ended objects.
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { ObjectQuery, ObjectRecord } from '../../src/store/object-record.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, storeForEachTest } from './stores.ts';
 
 const AT = '2030-01-02T03:04:05.000Z';
 
@@ -18,18 +17,11 @@ const object = (id: string, fields: Partial<ObjectRecord> = {}): ObjectRecord =>
   ...fields,
 });
 
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-  afterAll(() => source[Symbol.asyncDispose]());
-  beforeEach(async () => {
-    store = await openStore(await source.fresh());
+  storeForEachTest(kind, (opened) => {
+    store = opened;
   });
-  afterEach(() => store.close());
 
   const ids = (query: Partial<ObjectQuery> = {}) =>
     store.objects.objectsOf({

@@ -1,10 +1,9 @@
 // Operators, their sessions and their events in each kind of database.
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { isPrefix } from '../../src/store/key-record.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { NewOperatorEvent, OperatorRecord, OperatorSession } from '../../src/store/operator-record.ts';
 import type { Store } from '../../src/store/store.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, storeForEachTest } from './stores.ts';
 
 const AT = '2030-01-02T03:04:05.006Z';
 const HASH = (digit: number) => Buffer.alloc(32, digit);
@@ -25,18 +24,11 @@ const session = (id: string, operatorId: string, hash: Buffer, usedAt = AT): Ope
   ...{ id, operatorId, hash, previous: null, rotatedAt: AT, createdAt: AT, usedAt, address: '192.0.2.1' },
 });
 
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-  afterAll(() => source[Symbol.asyncDispose]());
-  beforeEach(async () => {
-    store = await openStore(await source.fresh());
+  storeForEachTest(kind, (opened) => {
+    store = opened;
   });
-  afterEach(() => store.close());
 
   const what = async () => (await store.operators.events({ limit: 100 })).map((each) => each.what);
 
@@ -53,7 +45,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect((await operators.findOperator({ name: 'ann' }))?.usedAt).toBe(AT);
   });
 
-  test('a taken name and a taken prefix are told apart, and leave no event', async () => {
+  test('a taken name and a taken prefix are distinguished, and leave no event', async () => {
     const { operators } = store;
     await operators.addOperator(operator('ann', '0000000a'), event('first'));
     expect(await operators.addOperator(operator('ANN', '0000000b', { id: '2' }), event('second'))).toBe(

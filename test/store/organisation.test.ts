@@ -1,31 +1,20 @@
 // Teams, names, labels, expiry and last use in each kind of database, and the search for them.
 import { randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { Terms } from '../../src/config/terms.ts';
 import type { HolderOf, KeyRecord, Prefix } from '../../src/store/key-record.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newKey, prefix } from './samples.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, storeForEachTest } from './stores.ts';
 
 const AT = '2030-01-02T03:04:05.006Z';
 const BY = { actor: 'cli:alice', reason: null, at: AT };
 
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-
-  afterAll(() => source[Symbol.asyncDispose]());
-
-  beforeEach(async () => {
-    store = await openStore(await source.fresh());
+  storeForEachTest(kind, (opened) => {
+    store = opened;
   });
-
-  afterEach(() => store.close());
 
   async function add(
     holder: Partial<Extract<HolderOf, { kind: 'new' }>> = {},

@@ -1,9 +1,8 @@
 // Records of stored responses: written once, found by id, settled once, deleted by age.
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { openStore } from '../../src/store/open.ts';
+import { describe, expect, test } from 'vitest';
 import type { StoredResponse } from '../../src/store/response-record.ts';
 import type { Store } from '../../src/store/store.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, storeForEachTest } from './stores.ts';
 
 const response = (more: Partial<StoredResponse> = {}): StoredResponse => ({
   id: 'resp_1',
@@ -16,18 +15,11 @@ const response = (more: Partial<StoredResponse> = {}): StoredResponse => ({
   ...more,
 });
 
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-  afterAll(() => source[Symbol.asyncDispose]());
-  beforeEach(async () => {
-    store = await openStore(await source.fresh());
+  storeForEachTest(kind, (opened) => {
+    store = opened;
   });
-  afterEach(() => store.close());
 
   test('a record is found unchanged until it is removed', async () => {
     const { responses } = store;

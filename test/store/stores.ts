@@ -1,5 +1,8 @@
 // The kinds of database that a store can be in, for tests that hold for each of them.
+import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
 import { POSTGRES_TIMEOUT, sharedPostgres } from '../helpers/shared-servers.ts';
 import { tempDir } from '../helpers/wait.ts';
 
@@ -50,3 +53,22 @@ export const POSTGRES_KIND: StoreKind = {
 };
 
 export const STORE_KINDS: readonly StoreKind[] = [SQLITE_KIND, POSTGRES_KIND];
+
+/** Opens a new store before each test of this block, and closes it afterwards. @param use takes it, and its address */
+export function storeForEachTest(
+  { start, timeout }: StoreKind,
+  use: (store: Store, address: StoreAddress) => void,
+): void {
+  let source: StoreSource;
+  let store: Store;
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+  afterAll(() => source[Symbol.asyncDispose]());
+  beforeEach(async () => {
+    const address = await source.fresh();
+    store = await openStore(address);
+    use(store, address);
+  });
+  afterEach(() => store.close());
+}

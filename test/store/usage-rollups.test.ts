@@ -1,33 +1,23 @@
 // Usage by day and month with all that it is about, whichever version writes it, and the totals of teams, keys and models.
 import { randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { countsFor, USAGE_SUMS } from '../../src/store/usage-record.ts';
 import { countsOf, earlierUsage, run } from './older.ts';
 import { newKey } from './samples.ts';
-import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { STORE_KINDS, storeForEachTest } from './stores.ts';
 import { batch, distinct, row } from './usage-samples.ts';
 
 const BY = { actor: null, reason: null, at: '2030-01-01T00:00:00.000Z' };
-describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
-  let source: StoreSource;
+describe.each(STORE_KINDS)('in $name', (kind) => {
   let address: StoreAddress;
   let store: Store;
-
-  beforeAll(async () => {
-    source = await start();
-  }, timeout);
-
-  afterAll(() => source[Symbol.asyncDispose]());
-
-  beforeEach(async () => {
-    address = await source.fresh();
-    store = await openStore(address);
+  storeForEachTest(kind, (opened, at) => {
+    store = opened;
+    address = at;
   });
-
-  afterEach(() => store.close());
 
   async function addTeam(name: string): Promise<string> {
     const result = await store.organisation.addTeam({ id: randomUUID(), name, terms: {} }, BY, {});
