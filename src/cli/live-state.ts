@@ -221,7 +221,7 @@ export async function askAdmin<T>(
   }
 }
 
-/** Trusts the certificate of the configuration and no other, whatever its names are: the address may be none of them. */
+/** Trusts the certificate of the configuration and no other, even if it does not name the address. */
 function trustOf({ admin_certificate: own }: AdminAddress) {
   if (own === undefined) return {};
   return { ca: own.cert, allowPartialTrustChain: true, checkServerIdentity: () => undefined };

@@ -6,7 +6,7 @@ export const ROLES = ['viewer', 'support', 'admin'] as const;
 /** Each role may do what the ones before it may. */
 export type Role = (typeof ROLES)[number];
 
-/** Somebody who runs the gateway. */
+/** A person who operates the gateway. */
 export interface OperatorRecord {
   readonly id: string;
   /** Unique, ignoring the case of ASCII letters. */

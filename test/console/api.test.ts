@@ -306,7 +306,7 @@ describe('a change', () => {
 });
 
 describe('two operators', () => {
-  test('who change one record: the second is told and shown the difference, and changes nothing', async () => {
+  test('of two changes of one record the second is refused with the difference, and changes nothing', async () => {
     const id = await newHolder();
     const { etag } = (await admin('GET', `/holders/${id}`)).headers;
     const first = await admin('PATCH', `/holders/${id}`, { name: 'First' }, { 'if-match': etag });
@@ -333,7 +333,7 @@ describe('two operators', () => {
     expect([again.status, member(again.json, 'record', 'name')]).toEqual([200, 'Second']);
   });
 
-  test('at the same moment: one of them is told', async () => {
+  test('of two changes at the same moment one is refused', async () => {
     const id = await newHolder();
     const { etag } = (await admin('GET', `/holders/${id}`)).headers;
     const names = ['A', 'B', 'C', 'D'];

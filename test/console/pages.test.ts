@@ -140,7 +140,7 @@ test('an upstream is drained and resumed, and the page says so', async () => {
   );
 });
 
-test('who changes what another has changed meanwhile is told, and shown the difference', async () => {
+test('a change of a record that was changed meanwhile is refused, and the page shows the difference', async () => {
   await using mine = await signIn(admin);
   await mine.page.goto('/console/teams/search');
   await setting.commands.tollgate('teams', 'set', 'search', '--label', 'env=test');

@@ -132,7 +132,7 @@ describe('a form of another site', () => {
       expect([status, given['set-cookie']]).toEqual([403, undefined]);
   });
 
-  test('is told from one of ours, also below https and with the default port', async () => {
+  test('is distinguished from one of ours, also below https and with the default port', async () => {
     const { host } = new URL(setting.gateway.adminUrl);
     for (const headers of [
       { origin: `http://${host}` },
@@ -194,7 +194,7 @@ describe('an identity proxy', () => {
   });
 });
 
-test('a person behind a proxy changes something only with the token of the page, and is told from an operator of that name', async () => {
+test('a person behind a proxy changes something only with the token of the page, and is not confused with an operator of that name', async () => {
   const headers = { 'x-forwarded-user': 'ann@example.com' };
   const page = await setting.call('GET', '/console', { from: PROXY, headers });
   const post = (more: Record<string, string>) =>

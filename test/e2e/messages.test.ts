@@ -503,7 +503,7 @@ describe('errors have the shape of the API', () => {
     expect(await response.json()).toMatchObject({ error: { code: 'endpoint_not_offered', param: null } });
   });
 
-  test('a tier without the endpoint is told so', async () => {
+  test('a tier without the endpoint gets an error that says so', async () => {
     const response = await post(BODY, { 'x-api-key': await gateway.issueKey('Free') });
     expect(await errorOf(response)).toMatchObject({ status: 404, code: 'endpoint_not_offered' });
   });
@@ -523,7 +523,7 @@ describe('errors have the shape of the API', () => {
     }
   });
 
-  test('those in another shape are told in this one', async () => {
+  test('those in another shape are converted to this one', async () => {
     for (const upstream of [first, second])
       upstream.always(json(429, { message: 'slow down' }, { 'retry-after': '3' }));
     const response = await post();
@@ -541,7 +541,7 @@ describe('errors have the shape of the API', () => {
     expect(text).not.toContain('credential-of-first');
   });
 
-  test('limits are told in headers of the API', async () => {
+  test('limits are in the headers of the API', async () => {
     const lite = await gateway.issueKey('Lite');
     first.next(json(200, message()));
     const allowed = await post(BODY, { 'x-api-key': lite });

@@ -1,4 +1,4 @@
-// Ranking, scoring, classifying and counting of texts, in the shapes of Jina, Cohere and vLLM: where requests go, what stands in the bytes,
+// Ranking, scoring, classifying and counting of texts, in the shapes of Jina, Cohere and vLLM: where requests go, which bytes they have,
 // and what they cost.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';

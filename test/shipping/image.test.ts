@@ -150,7 +150,7 @@ describe.skipIf(!CAN_CONTAIN)('a container of it, with a read-only root file sys
     expect((await inside('env', 'PORT=1', ...built.healthCommand)).code).toBe(1);
   });
 
-  test('does what the README says, for whoever runs the command line in it', async () => {
+  test('does what the README says, when the command line runs in it', async () => {
     const done = await followReadme(
       'http://127.0.0.1:8080',
       (words) => inside('bin/tollgate.js', ...words),

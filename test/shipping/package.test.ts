@@ -1,5 +1,5 @@
 // The packed package, installed into an empty folder with what production needs and nothing more: what is in it, and the way
-// of somebody who has only that, from `npx tollgate init` to the commands of the README, on both lines of Node that `engines` has, and on
+// of a user who has only the package, from `npx tollgate init` to the commands of the README, on both lines of Node that `engines` has, and on
 // an older one. NPM_INSTALL=1 installs it by npm itself.
 import { execFile, execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
@@ -215,7 +215,7 @@ describe('in an empty folder', () => {
     expect(left.map((name) => basename(name)).sort()).toEqual(['config.yaml', 'data']);
   });
 
-  test('an older Node is told in one line what to do', async () => {
+  test('on an older Node one line says what to do', async () => {
     const old = (process.env['PATH'] ?? '')
       .split(delimiter)
       .find((each) => existsSync(join(each, 'node')) && isOld(join(each, 'node')));

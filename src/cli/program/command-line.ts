@@ -103,7 +103,7 @@ export async function runCommandLine(
     } else root.parse(words, { from: 'user' });
     return (await work?.(io)) ?? 0;
   } catch (error) {
-    // Whoever runs it in the gateway needs the code.
+    // The API of the console answers with the code.
     if (io.desk?.throwsCodes === true && error instanceof GatewayError) throw error;
     // The reader, such as `head`, has read enough.
     if (error instanceof Error && Reflect.get(error, 'code') === 'EPIPE') return ENDED_BY_SIGPIPE;
