@@ -1,6 +1,7 @@
 // The console of the admin listener: operators, their sessions, the pages under /console, and the API under /api/v1. Everything but
 // the sign-in needs an operator.
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Html } from '../billing/pages/page-frame.ts';
 import { GatewayError, isServerFault, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { answerApi, ProblemError } from './api/api-server.ts';
@@ -21,7 +22,6 @@ import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
 import { readFormCall } from './pages/form-body.ts';
 import { formResult, pageError } from './pages/form-result.ts';
 import { sendLive } from './pages/now-page.ts';
-import { Html } from './pages/record-view.ts';
 import { usageCsv } from './pages/report-pages.ts';
 
 /** Some answers wait for the replicas of a fleet; the listener's own timeout is shorter. In milliseconds. */

@@ -1,13 +1,13 @@
 // What came of a form: the page that says it is done, with the replicas that confirmed it, or why not and what is different now.
 
-import { copyBox } from '../../billing/pages/page-frame.ts';
+import { copyBox, type Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
 import { COPY, type Script } from '../../billing/pages/page-scripts.ts';
 import { type GatewayError, wrapError } from '../../errors.ts';
 import { ProblemError } from '../api/api-server.ts';
 import type { ConsoleRequest } from '../console-page.ts';
 import type { FormCall } from './form-body.ts';
 import { changeRoute } from './page-call.ts';
-import { type Html, html, member, NOTHING, table } from './record-view.ts';
+import { member, table } from './record-view.ts';
 
 interface Result {
   readonly status: number;

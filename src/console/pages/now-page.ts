@@ -1,9 +1,11 @@
 // The page *Now*: what the gateway does at the moment, and the upstreams.
+
 import type { ServerResponse } from 'node:http';
+import { html } from '../../billing/pages/page-frame.ts';
 import { packageScript } from '../../billing/pages/page-scripts.ts';
 import { upstreamRecords } from '../api/api-records.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
-import { card, html } from './record-view.ts';
+import { card } from './record-view.ts';
 import { upstreamTable } from './upstream-pages.ts';
 
 const FIGURES = [
@@ -17,6 +19,9 @@ const FIGURES = [
   ['flight', 'Requests in flight'],
   ['sessions', 'Realtime sessions'],
 ] as const;
+
+/** After this time the stream ends; the page asks again, and its session is checked again. */
+const LIVE_MS = 10 * 60_000;
 
 export const NOW_PAGE: ConsolePage = {
   path: '/console',
@@ -36,9 +41,6 @@ export const NOW_PAGE: ConsolePage = {
 ${card('upstreams', 'Upstreams', upstreamTable(request, upstreams, '/console'))}`;
   },
 };
-
-/** A page that stays open asks again after this time, and so does the session. In milliseconds. */
-const LIVE_MS = 10 * 60_000;
 
 /** The figures as server-sent events (HTML, 9.2), while the reader is there. */
 export function sendLive({ figures }: ConsoleRequest, response: ServerResponse): void {

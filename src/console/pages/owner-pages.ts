@@ -1,7 +1,9 @@
 // Pages of keys, holders and teams: search, one record with what can be changed, and the form that issues keys.
+import { type Html, html } from '../../billing/pages/page-frame.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { KEY_STATES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
   actionForm,
@@ -9,15 +11,12 @@ import {
   card,
   type Field,
   facts,
-  type Html,
-  html,
   link,
+  listOf,
   member,
-  nextLink,
-  searchForm,
+  ORDER_COLUMNS,
   table,
 } from './record-view.ts';
-import { listedItems } from './upstream-pages.ts';
 
 const REASON: Field = { name: 'text.reason', label: 'Reason' };
 const ANY_TIER: Field = { name: 'tier', label: 'Tier', options: ['', ...TIERS] };
@@ -28,37 +27,18 @@ const OF_HOLDERS: readonly Field[] = [
   ANY_TIER,
 ];
 
+/** @param name of the member with the name; a holder without one is shown by the start of its id */
+function holderLink(record: object, name: string): Html {
+  const id = member(record, 'holder');
+  return link('/console/holders', id, member(record, name) ?? String(id).slice(0, 8));
+}
+
 const KEY_COLUMNS = [
   ['prefix', (record: object) => link('/console/keys', member(record, 'prefix'))],
   'name',
-  [
-    'holder',
-    (record: object) =>
-      link(
-        '/console/holders',
-        member(record, 'holder'),
-        member(record, 'holder_name') ?? String(member(record, 'holder')).slice(0, 8),
-      ),
-  ],
+  ['holder', (record: object) => holderLink(record, 'holder_name')],
   ...['tier', 'state', 'standing', 'last_used', 'expires_at', 'created_at'],
 ] as const;
-
-/** The values of the fields of a search, by their names. */
-function queryOf({ url }: ConsoleRequest, names: readonly string[]): Record<string, string> {
-  return Object.fromEntries([...names, 'cursor'].map((name) => [name, url.searchParams.get(name) ?? '']));
-}
-
-function list(
-  request: ConsoleRequest,
-  title: string,
-  fields: readonly Field[],
-  rows: Html,
-  answer: object,
-): Html {
-  const { desk, url } = request;
-  const search = fields.length === 0 ? html`` : card('search', 'Search', searchForm(url, fields));
-  return html`<h1>${title}</h1>${asOf(desk.now())}${search}${card('found', 'Found', html`${rows}${nextLink(url, answer)}`)}`;
-}
 
 /** Fields of limits, budget and restrictions as they are. */
 function termsFields(record: object): readonly Field[] {
@@ -143,16 +123,6 @@ ${card('history', 'History', table('Events', ['at', 'kind', 'version', 'actor', 
 ${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders')))}`;
 }
 
-const ORDER_COLUMNS = [
-  ['order', (record: object) => link('/console/orders', member(record, 'order'))],
-  ...['tier', 'state', 'standing', 'amount', 'currency', 'interval', 'created_at', 'paid_until'],
-] as const;
-
-function listOf(record: object, name: string): readonly object[] {
-  const list = member(record, name);
-  return Array.isArray(list) ? list : [];
-}
-
 async function holderPage(request: ConsoleRequest): Promise<Html> {
   const { id, desk } = request;
   const record = await readRoute(request, 'holders.show', { params: { holder: id } });
@@ -228,84 +198,58 @@ ${card('actions', 'Changes', actions)}
 ${card('history', 'History', table('Events', ['at', 'what', 'actor', 'reason'], listOf(record, 'events')))}`;
 }
 
+const KEY_SEARCH: readonly Field[] = [
+  ...OF_HOLDERS,
+  { name: 'state', label: 'State', options: ['', ...KEY_STATES] },
+  { name: 'unused_since', label: 'Not used since', type: 'date' },
+];
+const KEY_LIST = { title: 'Keys', route: 'keys.list', fields: KEY_SEARCH, columns: KEY_COLUMNS };
+const HOLDER_LIST = {
+  ...{ title: 'Holders', route: 'holders.list', fields: OF_HOLDERS },
+  columns: [
+    ['holder', (record: object) => holderLink(record, 'name')],
+    ...['team', 'tier', 'standing', 'keys', 'labels', 'last_used', 'created_at'],
+  ] as const,
+};
+const TEAM_LIST = {
+  ...{ title: 'Teams', route: 'teams.list', fields: [] },
+  columns: [
+    ['name', (record: object) => link('/console/teams', member(record, 'name'))],
+    ...['holders', 'labels', 'limits', 'budget', 'created_at'],
+  ] as const,
+};
+
+async function keysPage(request: ConsoleRequest): Promise<Html> {
+  const issue = actionForm(request, {
+    ...{ route: 'keys.issue', role: 'support', label: 'Issue a key', back: '/console/keys' },
+    fields: [
+      { name: 'text.tier', label: 'Tier', options: TIERS },
+      { name: 'text.holder', label: 'Name of the new holder' },
+      { name: 'text.team', label: 'Team' },
+      { name: 'text.name', label: 'Name of the key' },
+      { name: 'text.expires', label: 'Expires', hint: 'such as 90d' },
+      REASON,
+    ],
+  });
+  return html`${await listPage(request, KEY_LIST)}${issue.text === '' ? issue : card('issue', 'New key', issue)}`;
+}
+
+async function teamsPage(request: ConsoleRequest): Promise<Html> {
+  const add = actionForm(request, {
+    ...{ route: 'teams.add', role: 'admin', label: 'Add a team', back: '/console/teams' },
+    fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsFields({}), REASON],
+  });
+  return html`${await listPage(request, TEAM_LIST)}${add.text === '' ? add : card('add', 'New team', add)}`;
+}
+
+const SEEN = { isListed: true, role: 'viewer' } as const;
+const WITHIN = { isListed: false, role: 'viewer' } as const;
+
 export const OWNER_PAGES: readonly ConsolePage[] = [
-  {
-    path: '/console/keys',
-    name: 'Keys',
-    isListed: true,
-    role: 'viewer',
-    render: async (request) => {
-      const fields: readonly Field[] = [
-        ...OF_HOLDERS,
-        { name: 'state', label: 'State', options: ['', ...KEY_STATES] },
-        { name: 'unused_since', label: 'Not used since', type: 'date' },
-      ];
-      const found = await readRoute(request, 'keys.list', {
-        query: queryOf(
-          request,
-          fields.map(({ name }) => name),
-        ),
-      });
-      const issue = actionForm(request, {
-        ...{ route: 'keys.issue', role: 'support', label: 'Issue a key', back: '/console/keys' },
-        fields: [
-          { name: 'text.tier', label: 'Tier', options: TIERS },
-          { name: 'text.holder', label: 'Name of the new holder' },
-          { name: 'text.team', label: 'Team' },
-          { name: 'text.name', label: 'Name of the key' },
-          { name: 'text.expires', label: 'Expires', hint: 'such as 90d' },
-          REASON,
-        ],
-      });
-      return html`${list(request, 'Keys', fields, table('Keys', KEY_COLUMNS, listedItems(found)), found)}${issue.text === '' ? issue : card('issue', 'New key', issue)}`;
-    },
-  },
-  { path: '/console/keys/:id', name: 'Key', isListed: false, role: 'viewer', render: keyPage },
-  {
-    path: '/console/holders',
-    name: 'Holders',
-    isListed: true,
-    role: 'viewer',
-    render: async (request) => {
-      const found = await readRoute(request, 'holders.list', {
-        query: queryOf(
-          request,
-          OF_HOLDERS.map(({ name }) => name),
-        ),
-      });
-      const columns = [
-        [
-          'holder',
-          (record: object) =>
-            link(
-              '/console/holders',
-              member(record, 'holder'),
-              member(record, 'name') ?? String(member(record, 'holder')).slice(0, 8),
-            ),
-        ],
-        ...['team', 'tier', 'standing', 'keys', 'labels', 'last_used', 'created_at'],
-      ] as const;
-      return list(request, 'Holders', OF_HOLDERS, table('Holders', columns, listedItems(found)), found);
-    },
-  },
-  { path: '/console/holders/:id', name: 'Holder', isListed: false, role: 'viewer', render: holderPage },
-  {
-    path: '/console/teams',
-    name: 'Teams',
-    isListed: true,
-    role: 'viewer',
-    render: async (request) => {
-      const found = await readRoute(request, 'teams.list', { query: queryOf(request, []) });
-      const columns = [
-        ['name', (record: object) => link('/console/teams', member(record, 'name'))],
-        ...['holders', 'labels', 'limits', 'budget', 'created_at'],
-      ] as const;
-      const add = actionForm(request, {
-        ...{ route: 'teams.add', role: 'admin', label: 'Add a team', back: '/console/teams' },
-        fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsFields({}), REASON],
-      });
-      return html`${list(request, 'Teams', [], table('Teams', columns, listedItems(found)), found)}${add.text === '' ? add : card('add', 'New team', add)}`;
-    },
-  },
-  { path: '/console/teams/:id', name: 'Team', isListed: false, role: 'viewer', render: teamPage },
+  { ...SEEN, path: '/console/keys', name: 'Keys', render: keysPage },
+  { ...WITHIN, path: '/console/keys/:id', name: 'Key', render: keyPage },
+  { ...SEEN, path: '/console/holders', name: 'Holders', render: (request) => listPage(request, HOLDER_LIST) },
+  { ...WITHIN, path: '/console/holders/:id', name: 'Holder', render: holderPage },
+  { ...SEEN, path: '/console/teams', name: 'Teams', render: teamsPage },
+  { ...WITHIN, path: '/console/teams/:id', name: 'Team', render: teamPage },
 ];

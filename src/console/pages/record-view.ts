@@ -1,6 +1,6 @@
 // Records as HTML: values, lists of facts, tables, and the forms that change them.
 import { randomUUID } from 'node:crypto';
-import { Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
+import { type Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
 import { etagOf } from '../api/record-etag.ts';
 import { CSRF_FIELD, requireRole } from '../console-identity.ts';
 import type { ConsoleRequest } from '../console-page.ts';
@@ -34,6 +34,12 @@ export function titleOf(name: string): string {
 
 export function member(record: object, name: string): unknown {
   return Reflect.get(record, name);
+}
+
+/** A member that is a list of records; empty where it is none. */
+export function listOf(record: object, name: string): readonly object[] {
+  const list = member(record, name);
+  return Array.isArray(list) ? list : [];
 }
 
 /** A column: the name of a member, or the name and what its cell has. */
@@ -184,4 +190,8 @@ export function bars(title: string, records: readonly object[], name: string): H
 <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="${title}: the numbers are in the table">${rects}</svg></figure>`;
 }
 
-export { Html, html, NOTHING };
+/** Columns of a list of orders. */
+export const ORDER_COLUMNS: readonly Column[] = [
+  ['order', (record) => link('/console/orders', member(record, 'order'))],
+  ...['tier', 'state', 'standing', 'amount', 'currency', 'interval', 'provider', 'created_at', 'paid_until'],
+];

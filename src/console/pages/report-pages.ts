@@ -1,8 +1,10 @@
 // Pages of usage, models, orders and events.
+import { type Html, html } from '../../billing/pages/page-frame.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { ORDER_STATES } from '../../store/billing-record.ts';
 import { argvOf, done } from '../command-runner.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
   actionForm,
@@ -11,15 +13,14 @@ import {
   card,
   type Field,
   facts,
-  type Html,
-  html,
   link,
+  listOf,
   member,
-  nextLink,
+  ORDER_COLUMNS,
   searchForm,
   table,
+  titleOf,
 } from './record-view.ts';
-import { listedItems } from './upstream-pages.ts';
 
 const USAGE_FIELDS: readonly Field[] = [
   { name: 'since', label: 'Since', value: '7d', hint: 'such as 7d or 2030-01-31' },
@@ -53,8 +54,7 @@ async function usagePage(request: ConsoleRequest): Promise<Html> {
   const { url, desk } = request;
   const query = usageQuery(url);
   const report = await readRoute(request, 'usage.report', { query });
-  const lines = member(report, 'lines');
-  const rows: readonly object[] = Array.isArray(lines) ? lines : [];
+  const rows = listOf(report, 'lines');
   const totals: unknown = member(report, 'totals');
   const columns = Object.keys(rows[0] ?? {});
   const csv = new URLSearchParams(query).toString();
@@ -100,7 +100,7 @@ ${card(
     'Explain',
   )}${explained === undefined ? html`` : html`<pre tabindex="0">${explained}</pre>`}`,
 )}
-${card('routes', 'Routes', table('Routes', columns, listedItems(routes)))}`;
+${card('routes', 'Routes', table('Routes', columns, listOf(routes, 'items')))}`;
 }
 
 function targets(value: unknown): Html {
@@ -110,11 +110,6 @@ function targets(value: unknown): Html {
   );
   return html`<ul class="plain">${each}</ul>`;
 }
-
-const ORDER_COLUMNS = [
-  ['order', (record: object) => link('/console/orders', member(record, 'order'))],
-  ...['tier', 'state', 'standing', 'amount', 'currency', 'interval', 'provider', 'created_at', 'paid_until'],
-] as const;
 
 async function orderPage(request: ConsoleRequest): Promise<Html> {
   const { id, desk } = request;
@@ -158,42 +153,26 @@ ${card('facts', 'Facts', html`<p>${link('/console/holders', member(record, 'hold
 ${card('actions', 'Changes', actions)}`;
 }
 
+const ORDER_LIST = {
+  ...{ title: 'Orders', route: 'orders.list', columns: ORDER_COLUMNS },
+  fields: [{ name: 'state', label: 'State', options: ['', ...ORDER_STATES] }],
+};
+const EVENT_LIST = {
+  ...{ title: 'Events', route: 'events.list' },
+  fields: ['actor', 'what', 'target'].map((name) => ({ name, label: titleOf(name) })),
+  columns: ['at', 'actor', 'address', 'what', 'target', 'reason', 'status'],
+};
+
 export const REPORT_PAGES: readonly ConsolePage[] = [
   { path: '/console/usage', name: 'Usage', isListed: true, role: 'viewer', render: usagePage },
   { path: '/console/models', name: 'Models', isListed: true, role: 'viewer', render: modelsPage },
   {
-    path: '/console/orders',
-    name: 'Orders',
-    isListed: true,
-    role: 'viewer',
-    render: async (request) => {
-      const { url, desk } = request;
-      const fields: readonly Field[] = [{ name: 'state', label: 'State', options: ['', ...ORDER_STATES] }];
-      const found = await readRoute(request, 'orders.list', {
-        query: { state: url.searchParams.get('state') ?? '', cursor: url.searchParams.get('cursor') ?? '' },
-      });
-      return html`<h1>Orders</h1>${asOf(desk.now())}${card('search', 'Search', searchForm(url, fields))}
-${card('found', 'Found', html`${table('Orders', ORDER_COLUMNS, listedItems(found))}${nextLink(url, found)}`)}`;
-    },
+    ...{ path: '/console/orders', name: 'Orders', isListed: true, role: 'viewer' },
+    render: (request) => listPage(request, ORDER_LIST),
   },
   { path: '/console/orders/:id', name: 'Order', isListed: false, role: 'viewer', render: orderPage },
   {
-    path: '/console/events',
-    name: 'Events',
-    isListed: true,
-    role: 'support',
-    render: async (request) => {
-      const { url, desk } = request;
-      const fields: readonly Field[] = ['actor', 'what', 'target'].map((name) => ({
-        name,
-        label: name === 'what' ? 'What' : name === 'actor' ? 'Actor' : 'Target',
-      }));
-      const query = Object.fromEntries(
-        ['actor', 'what', 'target', 'cursor'].map((name) => [name, url.searchParams.get(name) ?? '']),
-      );
-      const found = await readRoute(request, 'events.list', { query });
-      return html`<h1>Events</h1>${asOf(desk.now())}${card('search', 'Search', searchForm(url, fields))}
-${card('found', 'Found', html`${table('Events', ['at', 'actor', 'address', 'what', 'target', 'reason', 'status'], listedItems(found))}${nextLink(url, found)}`)}`;
-    },
+    ...{ path: '/console/events', name: 'Events', isListed: true, role: 'support' },
+    render: (request) => listPage(request, EVENT_LIST),
   },
 ];

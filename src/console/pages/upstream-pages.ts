@@ -1,4 +1,5 @@
 // Pages of the upstreams: all of them, and one with its history.
+import { type Html, html } from '../../billing/pages/page-frame.ts';
 import { upstreamRecords } from '../api/api-records.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { readRoute } from './page-call.ts';
@@ -7,9 +8,8 @@ import {
   asOf,
   card,
   facts,
-  type Html,
-  html,
   link,
+  listOf,
   member,
   nextLink,
   shown,
@@ -70,7 +70,7 @@ export const UPSTREAM_PAGES: readonly ConsolePage[] = [
       ]);
       return html`<h1>Upstreams</h1>${asOf(desk.now())}
 ${card('states', 'States', upstreamTable(request, records, '/console/upstreams'))}
-${card('history', 'History', html`${table('Changes of states', EVENTS, listedItems(events))}${nextLink(url, events)}`)}`;
+${card('history', 'History', html`${table('Changes of states', EVENTS, listOf(events, 'items'))}${nextLink(url, events)}`)}`;
     },
   },
   {
@@ -83,18 +83,11 @@ ${card('history', 'History', html`${table('Changes of states', EVENTS, listedIte
       const query = { upstream: id, cursor: url.searchParams.get('cursor') ?? '' };
       const record = await readRoute(request, 'upstreams.show', { params: { name: id } });
       const events = await readRoute(request, 'upstreams.events', { query });
-      const targets = member(record, 'targets');
       const back = `/console/upstreams/${encodeURIComponent(id)}`;
       return html`<h1>${id}</h1>${asOf(desk.now())}
 ${card('state', 'State', html`${facts(record, ['targets', 'upstream'])}${service(request, record, back)}`)}
-${card('targets', 'Targets', table('Targets', ['model', 'state', 'breaker', 'cool_down', 'in_flight', 'latency_ms', 'last_failure'], Array.isArray(targets) ? targets : []))}
-${card('history', 'History', html`${table('Changes of states', EVENTS, listedItems(events))}${nextLink(url, events)}`)}`;
+${card('targets', 'Targets', table('Targets', ['model', 'state', 'breaker', 'cool_down', 'in_flight', 'latency_ms', 'last_failure'], listOf(record, 'targets')))}
+${card('history', 'History', html`${table('Changes of states', EVENTS, listOf(events, 'items'))}${nextLink(url, events)}`)}`;
     },
   },
 ];
-
-/** The items of a list that the API answers. */
-export function listedItems(answer: object): readonly object[] {
-  const items = member(answer, 'items');
-  return Array.isArray(items) ? items : [];
-}
