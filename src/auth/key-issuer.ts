@@ -4,6 +4,7 @@ import type { Tier } from '../config/schema/config-schema.ts';
 import { NO_TERMS, type Terms } from '../config/terms.ts';
 import { GatewayError } from '../errors.ts';
 import type {
+  Authorship,
   FreeGrant,
   HolderOf,
   KeyFilter,
@@ -64,6 +65,8 @@ interface KeyIssuerOptions extends ChangeNotifiers {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
+  /** Announces the end of a rotated key. Default: `announcer` */
+  readonly endAnnouncer?: ChangeNotifiers['announcer'];
   readonly today?: () => Date;
   /** Source of random bytes for new keys. */
   readonly random?: (size: number) => Uint8Array;
@@ -139,17 +142,22 @@ export class KeyIssuer {
    * may rotate and stays suspended.
    *
    * @param overlapMs how long the old key stays valid. Default 0: it is invalid when this resolves
+   * @param by who rotates it, and why. Default: its holder
    * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `key_already_rotated` during an overlap,
    *   `store_unavailable`
    */
-  async rotate(principal: Pick<Principal, 'prefix'>, overlapMs = 0): Promise<RotatedKey> {
+  async rotate(
+    principal: Pick<Principal, 'prefix'>,
+    overlapMs = 0,
+    by?: Omit<Authorship, 'at'>,
+  ): Promise<RotatedKey> {
     const running = this.#rotations.get(principal.prefix);
     if (running !== undefined) {
       // The new key goes out once, to the first request. If that rotation fails, the old key stays valid.
       await running;
       throw new GatewayError('invalid_api_key');
     }
-    const rotation = this.#rotate(principal, overlapMs).finally(() =>
+    const rotation = this.#rotate(principal, overlapMs, by).finally(() =>
       this.#rotations.delete(principal.prefix),
     );
     this.#rotations.set(principal.prefix, rotation);
@@ -186,15 +194,19 @@ export class KeyIssuer {
     throw new Error(`the store answered ${outcome.kind} to a new key`);
   }
 
-  async #rotate(principal: Pick<Principal, 'prefix'>, overlapMs: number): Promise<RotatedKey> {
-    const { store } = this.#parts;
+  async #rotate(
+    principal: Pick<Principal, 'prefix'>,
+    overlapMs: number,
+    by: Omit<Authorship, 'at'> | undefined,
+  ): Promise<RotatedKey> {
+    const { store, listener, announcer, endAnnouncer = announcer } = this.#parts;
     let old: KeyRecord | undefined;
     const write = (successor: NewKey) => {
       // A rotation prolongs nothing.
       const { name = null, expiresAt = null, terms = NO_TERMS } = old ?? {};
       const keepUntil =
         overlapMs > 0 ? new Date(Date.parse(successor.createdAt) + overlapMs).toISOString() : undefined;
-      return store.rotateKey(principal, { ...successor, name, expiresAt, terms }, keepUntil);
+      return store.rotateKey(principal, { ...successor, name, expiresAt, terms }, keepUntil, by);
     };
     const { key, outcome } = await this.mint(write, async () => {
       old = await store.findKey(principal.prefix);
@@ -206,12 +218,13 @@ export class KeyIssuer {
     const { record, endedVersion, validUntil } = outcome;
     const kind = validUntil === null ? 'rotated' : 'changed';
     const ended = { prefix: principal.prefix, kind, version: endedVersion } as const;
+    const notified = { listener, announcer: endAnnouncer };
     // Announce both before the response, so that no replica accepts the old key after it.
     const announced =
       old === undefined || validUntil === null
-        ? announce(this.#parts, { ...ended, at: record.createdAt })
+        ? announce(notified, { ...ended, at: record.createdAt })
         : announceChanged(
-            this.#parts,
+            notified,
             [{ ...old, version: endedVersion, expiresAt: validUntil }],
             record.createdAt,
           );

@@ -31,16 +31,19 @@ async function readOverlap(exchange: Exchange, max: number): Promise<number> {
   if (!hasBody(exchange)) return 0;
   const text = (await readPageForm(exchange)).get('overlap');
   if (text === undefined) return 0;
+  const read = overlapOf(text, max);
+  if (typeof read === 'number') return read;
+  throw new GatewayError('invalid_value', `The parameter 'overlap' ${read}.`, { param: 'overlap' });
+}
+
+/** @param max the longest overlap in milliseconds @returns milliseconds; or what is wrong, for the end of a sentence */
+export function overlapOf(text: string, max: number): number | string {
   const read = readDuration(text);
-  const invalid = (why: string) =>
-    new GatewayError('invalid_value', `The parameter 'overlap' ${why}.`, { param: 'overlap' });
-  if (!read.ok) throw invalid('must be a duration, such as 30m or 24h');
+  if (!read.ok) return 'must be a duration, such as 30m or 24h';
   if (read.value <= max) return read.value;
-  throw invalid(
-    max === 0
-      ? 'is not offered by this gateway: the old key stops at once. Leave it out'
-      : `must be at most ${formatDuration(max)} on this gateway`,
-  );
+  return max === 0
+    ? 'is not offered by this gateway: the old key stops at once. Leave it out'
+    : `must be at most ${formatDuration(max)} on this gateway`;
 }
 
 /** The JSON form of a new key. No other code reveals a key to a client. */

@@ -78,8 +78,14 @@ export interface Store {
    * succeeds, because a key has one successor. The version is not compared, so a concurrent change of the holder does not fail the
    * rotation.
    * @param keepUntil the old key stays active and expires then, or at its own earlier expiry. RFC 3339, UTC
+   * @param by who rotates it, and why. Default: its holder
    */
-  rotateKey(old: { readonly prefix: Prefix }, successor: NewKey, keepUntil?: string): Promise<RotateResult>;
+  rotateKey(
+    old: { readonly prefix: Prefix },
+    successor: NewKey,
+    keepUntil?: string,
+    by?: Omit<Authorship, 'at'>,
+  ): Promise<RotateResult>;
 
   /** Revokes an active key. @param at RFC 3339, UTC */
   revokeKey(prefix: Prefix, reason: string | null, at: string, actor?: string | null): Promise<RevokeResult>;

@@ -1,5 +1,5 @@
 // `tollgate keys revoke` with replicas on a real Redis: its output and its exit codes.
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { main } from '../../src/main.ts';
 import { RedisClient } from '../../src/redis/redis-client.ts';
@@ -163,6 +163,39 @@ describe('tollgate keys revoke', () => {
     const { heard } = await join();
     expect(await keys('revoke', '00000000')).toMatchObject({ code: 1, out: '' });
     expect(heard).toEqual([]);
+  });
+});
+
+test.each([
+  [[], 'rotated', '2 ended', /; the old key has ended\. 1 of 1 replicas reject it in \d+ ms/],
+  [['--overlap', '1h'], 'changed', '2 changed', /; the old key is valid until \S+ 1 of 1 replicas apply it/],
+])('tollgate keys rotate %j is confirmed by the replicas', async (options, kind, tombstone, text) => {
+  const key = await issue();
+  writeFileSync(configFile, `${readFileSync(configFile, 'utf8')}auth: { max_rotation_overlap: 1h }\n`);
+  const { heard } = await join();
+  const { code, out, err } = await keys('rotate', key.slice(0, 8), ...options);
+  expect({ code, out, err }).toEqual({
+    ...{ code: 0, out: expect.stringMatching(/^\w{32}\n$/), err: expect.stringMatching(text) },
+  });
+  await until(() => heard.length === 2);
+  expect(heard.flatMap((body) => JSON.parse(body))).toEqual(
+    expect.arrayContaining([
+      expect.objectContaining({ prefix: key.slice(0, 8), kind, version: 2 }),
+      expect.objectContaining({ prefix: out.slice(0, 8), kind: 'issued' }),
+    ]),
+  );
+  expect(await server.command('GET', `tollgate:key:{${key.slice(0, 8)}}`)).toBe(tombstone);
+});
+
+test('tollgate keys rotate exits with 3 where a replica does not follow, and shows the key nevertheless', async () => {
+  const key = await issue();
+  writeFileSync(configFile, `${readFileSync(configFile, 'utf8')}auth: { max_rotation_overlap: 1h }\n`);
+  await server.command('ZADD', 'tollgate:replicas', Date.now(), 'host:1:old');
+  const { code, out, err } = await keys('rotate', key.slice(0, 8), '--overlap', '1h', '--json');
+  expect([code, err]).toEqual([3, expect.stringContaining('replica host:1:old')]);
+  expect(JSON.parse(out)).toMatchObject({
+    ...{ key: expect.stringMatching(/^\w{32}$/), replaces: key.slice(0, 8) },
+    replicas: { confirmed: 0, total: 1, incapable: [{ id: 'host:1:old' }] },
   });
 });
 

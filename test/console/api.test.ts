@@ -107,6 +107,7 @@ const SAMPLES: Readonly<
     id: newKey,
     body: () => ({ name: 'ci', expires: null, limits: { tokens_per_day: 10 }, reason: 'new name' }),
   },
+  'keys.rotate': { id: newKey, body: () => ({ reason: 'asked for' }) },
   'keys.revoke': { id: newKey, body: () => ({ reason: 'left' }) },
   'holders.list': { query: '?tier=Pro&limit=3' },
   'holders.show': { id: newHolder },

@@ -82,6 +82,7 @@ describe('the same output and exit code', () => {
     ['keys issue', async () => ['keys', 'issue', '--tier', 'Pro', '--name', 'x', '--expires', '90d']],
     ['keys show', onKey('keys', 'show')],
     ['keys set', onKey('keys', 'set', '--name', 'new', '--json')],
+    ['keys rotate', onKey('keys', 'rotate', '--json')],
     ['keys revoke', onKey('keys', 'revoke', '--reason', 'left')],
     ['keys tier', onKey('keys', 'tier', '--tier', 'Lite')],
     ['holders suspend', onKey('holders', 'suspend', '--json')],

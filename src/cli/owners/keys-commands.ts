@@ -1,27 +1,23 @@
 // `tollgate keys`: issues, lists and ends keys. It works on the store directly, with or without a running gateway;
 // auth/key-issuer.ts has the rules.
-import { Hasher } from '../../auth/hashing/hasher.ts';
-import { openSecret } from '../../auth/hashing/hashing-secret.ts';
 import { announceChanged } from '../../auth/holder-change.ts';
-import { type IssuedKey, KeyIssuer, revokeKey } from '../../auth/key-issuer.ts';
-import { Claims } from '../../billing/key-claims.ts';
+import { revokeKey } from '../../auth/key-issuer.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
-import { NO_TERMS, type Terms } from '../../config/terms.ts';
+import type { Terms } from '../../config/terms.ts';
 import { listedFields, orderFields, publicFields, tierFields } from '../../console/record-fields.ts';
 import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
-import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { broadcastText } from '../fleet-action.ts';
-import { findOrder, orderLine } from '../orders-commands.ts';
+import { orderLine } from '../orders-commands.ts';
 import { readTime, UsageError } from '../program/arguments.ts';
-import { CONFIG, choice, command, flag, group, JSON_OUTPUT, list, text } from '../program/command.ts';
+import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
 import { write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
 import { ownText, termsTexts } from '../terms-fields.ts';
 import { holderChanges } from './holder-commands.ts';
-import { LIMITS_HELP } from './limit-options.ts';
+import { ISSUE, KEY_OPTIONS, LIMITS_OF_KEY, PREFIX, ROTATE } from './new-key-commands.ts';
 import {
   AUTHOR_OPTIONS,
   actorOf,
@@ -33,101 +29,10 @@ import {
   readName,
   teamId,
   termsOptions,
-  termsOptionsOf,
 } from './owner-options.ts';
 
 const REJECT = { many: 'reject it', one: 'rejects the key', what: 'revocation' };
 const APPLY = { many: 'apply it', one: 'applies it', what: 'changes of keys' };
-const PREFIX = { name: 'PREFIX', about: 'the first 8 characters of the key' };
-const KEY_OPTIONS = {
-  name: text('TEXT', 'a name of the key', ['noName']),
-  expires: text('TIME', 'when the key ends, such as 90d or 2030-01-31', ['noExpiry']),
-  ...termsOptionsOf('its holder'),
-} as const;
-const LIMITS_OF_KEY = `Limits are those of the key alone, in addition to those of its holder; more than the holder has, with --force, has no effect. ${LIMITS_HELP}`;
-
-const issue = command('issue', 'issue a key: only the key goes to stdout, and only this once', {
-  detail: `Exactly one of --tier, --for and --order says for whom. ${LIMITS_OF_KEY}`,
-  options: {
-    tier: choice(TIERS, 'TIER', 'for a new holder of this tier'),
-    holder: text('NAME', 'a name of the new holder'),
-    team: text('NAME', 'the team of the new holder'),
-    label: list('NAME=VALUE', 'a label of the new holder'),
-    for: text('PREFIX', 'for the holder of this key, with the same limits and usage'),
-    order: text('ORDER', 'the key of a paid order, for a buyer who cannot claim it'),
-    ...KEY_OPTIONS,
-    actor: AUTHOR_OPTIONS.actor,
-    config: CONFIG,
-  },
-  examples: [
-    'keys issue --tier Pro --holder "nightly build" --team search --label env=prod',
-    'keys issue --for 0123abcd --expires 90d --limit requests_per_minute=20',
-    'keys issue --order 5b1f7c1e-8d3a-4a3b-9f0e-0c7d2f6a9e21',
-  ],
-  run: async (given, io) => {
-    const { tier, for: holderOf, order: paid, team } = given;
-    if ([tier, holderOf, paid].filter((each) => each !== undefined).length !== 1)
-      throw new UsageError(
-        'give exactly one of --tier (a new holder), --for (an existing holder) and --order (a paid order)',
-      );
-    for (const option of ['holder', 'team', 'label'] as const)
-      if (tier === undefined && given[option] !== undefined && given[option].length > 0)
-        throw new UsageError(`--${option} is only for a new holder, with --tier; see tollgate holders set`);
-    const labels = labelOptions(given);
-    const [holder, name] = [readName(given.holder), readName(given.name)];
-    const expiresAt = given.expires && readExpiry(given.expires, Date.now());
-    const own = {
-      actor: actorOf(given, io),
-      key: { ...(name && { name }), ...(expiresAt && { expiresAt }) },
-    };
-    const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
-    return withStore(given, io, 'create', async (store, config) => {
-      const secret = await openSecret(config.static.secret, config.static.store, store);
-      await using fleet = await openFleet(config);
-      const announcer = fleet?.announcer(secret);
-      const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
-      const first = prefix && (await store.findKey(prefix));
-      const tierOfKey = tier ?? first?.tier;
-      const owner = {
-        kind: 'key',
-        config: config.dynamic,
-        holderTerms: first?.holderTerms ?? NO_TERMS,
-      } as const;
-      const terms = tierOfKey && termsOptions(given, NO_TERMS, { ...owner, tier: tierOfKey });
-      const order = { ...own, key: { ...own.key, ...(terms && { terms }) } };
-      const issued =
-        tier !== undefined
-          ? await issuer.issue({
-              ...order,
-              ...{ tier, labels, ...(holder && { name: holder }) },
-              ...(team !== undefined && { teamId: await teamId(store, team) }),
-            })
-          : prefix !== undefined
-            ? await issuer.issueFor(prefix, order)
-            : await issueForOrder(store, issuer, paid ?? '');
-      if (issued === undefined) throw noSuchKey();
-      try {
-        await write(io.stdout, `${issued.key.reveal()}\n`);
-      } catch (error) {
-        await issuer.revoke(issued.prefix, 'could not be shown when it was issued');
-        throw new Error(`the key could not be written out, and ${issued.prefix} was revoked`, {
-          cause: error,
-        });
-      }
-      await write(
-        io.stderr,
-        `Issued ${issued.prefix} (${issued.tier}) for holder ${issued.holderId}. The key is shown only this once.\n`,
-      );
-      return 0;
-    });
-  },
-});
-
-/** Claims the key of a paid order for a buyer who lost the browser's cookie. Support has verified the buyer. */
-async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Promise<IssuedKey> {
-  const { id } = await findOrder(store, name);
-  return new Claims({ store: store.billing, issuer, now: Date.now }).claim(id, () => true);
-}
 
 const listKeys = command('list', 'list keys', {
   options: {
@@ -320,11 +225,12 @@ function stateText({ state, standing, expiresAt }: KeySummary): string {
 }
 
 export const KEYS = group('keys', 'issue and change keys', [
-  issue,
+  ISSUE,
   listKeys,
   show,
   events,
   set,
+  ROTATE,
   revoke,
   ...holderChanges('keys', { name: 'PREFIX', about: 'a key of the holder' }, '0123abcd'),
 ]);

@@ -300,7 +300,7 @@ export const dynamicShape = {
     max_rotation_overlap: duration('0s', MAX_DURATION)
       .prefault('0s')
       .describe(
-        'How long a holder may keep a rotated key valid, with `overlap` in the request. `0s`: it ends at once.',
+        'How long a rotated key may stay valid, with `overlap` in the request of its holder or of support. `0s`: it ends at once.',
       ),
   })
     .prefault({})

@@ -165,6 +165,15 @@ async function issue(desk: ConsoleDesk, actor: string, body: z.output<typeof iss
   return { key: text, record: requireRecord('key', await keyRecord(desk, prefix)), replicas: null };
 }
 
+const newKey = changed(key).extend({
+  key: z.string().nullable().describe('Null where the answer is repeated for the same Idempotency-Key.'),
+});
+const rotated = output.extend({
+  key: z.string(),
+  prefix: z.string(),
+  old_key_expires_at: z.string().nullable(),
+});
+
 export const CHANGE_ROUTES: readonly ApiRoute[] = [
   route({
     method: 'POST',
@@ -173,9 +182,7 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
     role: 'support',
     about: 'A new key, which is in this answer and nowhere else.',
     body: issueBody,
-    answer: changed(key).extend({
-      key: z.string().nullable().describe('Null where the answer is repeated for the same Idempotency-Key.'),
-    }),
+    answer: newKey,
     secrets: ['key'],
     run: ({ desk, actor, body }) => issue(desk, actor, body),
   }),
@@ -205,6 +212,31 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
         { ...own, ...termsOptions(call.body) },
         ofKey,
       );
+    },
+  }),
+  route({
+    ...KEY,
+    method: 'POST',
+    path: '/keys/:prefix/rotate',
+    name: 'keys.rotate',
+    about: 'Replaces a key. The new one is the record of this answer, and is shown nowhere else.',
+    body: z.strictObject({
+      overlap: z
+        .string()
+        .optional()
+        .describe('How long the old key stays valid, such as `24h`; at most `auth.max_rotation_overlap`.'),
+      ...reason,
+    }),
+    answer: newKey.extend({
+      old_key_expires_at: z.string().nullable().describe('RFC 3339, UTC; null: the old key has ended.'),
+    }),
+    secrets: ['key'],
+    run: async ({ desk, actor, params, body }) => {
+      const argv = argvOf(['keys', 'rotate'], params['prefix'] ?? '', { actor, json: true, ...body });
+      const { prefix, replicas = null, ...shown } = rotated.parse(await commandJson(desk, argv));
+      const { key: text, old_key_expires_at } = shown;
+      const record = requireRecord('key', await keyRecord(desk, prefix));
+      return { record, replicas, key: text, old_key_expires_at };
     },
   }),
   route({

@@ -30,7 +30,7 @@ const COMMANDS: Readonly<Record<string, Readonly<Record<string, RemoteCommand>>>
   keys: {
     ...{ list: READS, show: READS, events: READS },
     ...changing('support', undefined, 'issue'),
-    ...changing('support', keyRecord, 'set revoke'),
+    ...changing('support', keyRecord, 'set rotate revoke'),
     ...changing('support', holderRecord, 'tier suspend resume'),
   },
   holders: { list: READS, show: READS, ...changing('support', holderRecord, 'set tier suspend resume') },

@@ -7,7 +7,7 @@ import { ProblemError } from '../api/api-server.ts';
 import type { ConsoleRequest } from '../console-page.ts';
 import type { FormCall } from './form-body.ts';
 import { changeRoute } from './page-call.ts';
-import { member, table } from './record-view.ts';
+import { member, shown, table } from './record-view.ts';
 
 interface Result {
   readonly status: number;
@@ -27,7 +27,7 @@ export async function formResult(caller: ConsoleRequest, name: string, form: For
     return {
       ...{ status: 200, title: 'Done', scripts: [COPY] },
       body: html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">Done</h1>
-<p>${what(name, params)}${confirmations(member(answer, 'replicas'))}</p>${shownKey}<p><a href="${back}">Back</a></p></section>`,
+<p>${what(name, params)}${untilText(answer)}${confirmations(member(answer, 'replicas'))}</p>${shownKey}<p><a href="${back}">Back</a></p></section>`,
     };
   } catch (cause) {
     return { ...pageError(wrapError(cause, 'internal_error'), back), title: 'Not done' };
@@ -37,6 +37,12 @@ export async function formResult(caller: ConsoleRequest, name: string, form: For
 function what(name: string, params: Readonly<Record<string, string>>): string {
   const [kind = '', action = ''] = name.split('.');
   return `${action} ${Object.values(params)[0] ?? kind}: done.`;
+}
+
+/** Until when a rotated key is valid. */
+function untilText(answer: object): Html {
+  const until = member(answer, 'old_key_expires_at');
+  return typeof until === 'string' ? html` The old key is valid until ${shown(until)} UTC.` : NOTHING;
 }
 
 function confirmations(replicas: unknown): string {

@@ -1,11 +1,13 @@
 // Pages of keys, holders and teams: search, one record with what can be changed, and the form that issues keys.
 import { type Html, html } from '../../billing/pages/page-frame.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
+import { formatDuration } from '../../config/schema/units.ts';
 import { KEY_STATES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
+  type Action,
   actionForm,
   asOf,
   card,
@@ -110,6 +112,7 @@ async function keyPage(request: ConsoleRequest): Promise<Html> {
         REASON,
       ],
     }),
+    ...(member(record, 'replaced_by') === null ? [rotation(request, own, record)] : []),
     actionForm(request, {
       ...{ ...own, route: 'keys.revoke', label: 'Revoke', record, fields: [REASON] },
       warning:
@@ -121,6 +124,24 @@ ${card('facts', 'Facts', html`<p>${link('/console/holders', member(record, 'hold
 ${isActive ? card('actions', 'Changes', actions) : html``}
 ${card('history', 'History', table('Events', ['at', 'kind', 'version', 'actor', 'reason'], listOf(record, 'events')))}
 ${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders')))}`;
+}
+
+function rotation(
+  request: ConsoleRequest,
+  own: Pick<Action, 'role' | 'params' | 'back'>,
+  record: object,
+): Html {
+  const max = request.desk.config().dynamic.auth.max_rotation_overlap;
+  const overlap: Field = {
+    name: 'text.overlap',
+    label: 'The old key stays valid for',
+    hint: `such as 30m, at most ${formatDuration(max)}; empty: it ends at once`,
+  };
+  return actionForm(request, {
+    ...{ ...own, route: 'keys.rotate', label: 'Rotate', record },
+    fields: [...(max === 0 ? [] : [overlap]), REASON],
+    warning: `The new key has the name, the expiry and the limits of this one, and is shown once.${max === 0 ? ' This key ends at once, in all replicas.' : ''}`,
+  });
 }
 
 async function holderPage(request: ConsoleRequest): Promise<Html> {

@@ -118,7 +118,7 @@ export function searchForm(url: URL, fields: readonly Field[], submit = 'Search'
   return html`<form class="fields" method="get" role="search">${inputs}<button class="small">${submit}</button></form>`;
 }
 
-interface Action {
+export interface Action {
   /** Name of the route of the API. */
   readonly route: string;
   readonly role: 'support' | 'admin';

@@ -31,6 +31,8 @@ import { sqlUsage } from './usage/sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
 
+const BY_HOLDER = { actor: 'holder', reason: null };
+
 const HEARTBEAT = 'heartbeat';
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason', 'actor'] as const;
@@ -76,7 +78,7 @@ export function sqlStore(database: SqlOptions): Store {
       });
     },
 
-    rotateKey(old, successor, keepUntil) {
+    rotateKey(old, successor, keepUntil, { actor, reason } = BY_HOLDER) {
       return transactWithKey(database, async (trx): Promise<RotateResult> => {
         const { createdAt: at } = successor;
         const locked = await defer(trx, lockHolder(trx, old));
@@ -103,12 +105,12 @@ export function sqlStore(database: SqlOptions): Store {
         if (holder === undefined || ended === undefined) return { kind: 'not_active' };
         await lockChangeFeed(trx);
         await insertKey(trx, successor, holder.id, old.prefix);
-        const by = { at, actor: 'holder' };
+        const why = (what: string) => (reason === null ? what : `${what}: ${reason}`);
         await insertEvent(trx, old.prefix, keepUntil === undefined ? 'rotated' : 'changed', ended.version, {
-          ...by,
-          reason: keepUntil === undefined ? null : `rotated, valid until ${ended.expiresAt}`,
+          ...{ at, actor },
+          reason: keepUntil === undefined ? reason : why(`rotated, valid until ${ended.expiresAt}`),
         });
-        await insertEvent(trx, successor.prefix, 'issued', 1, { ...by, reason: 'rotation' });
+        await insertEvent(trx, successor.prefix, 'issued', 1, { at, actor, reason: why('rotation') });
         const record = newRecord(successor, holder, { prefix: old.prefix, lineage: ended.lineage });
         return {
           kind: 'rotated',
