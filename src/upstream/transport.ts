@@ -3,7 +3,31 @@
 import type { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/pieces/body-source.ts';
 
-export type ResponseHeaders = Readonly<Record<string, string | string[] | undefined>>;
+/** The header fields of a response that are read, in lower case. Transports drop the others. */
+export const RESPONSE_FIELDS = [
+  'apim-request-id',
+  'connection',
+  'content-encoding',
+  'content-length',
+  'content-type',
+  'keep-alive',
+  'mistral-correlation-id',
+  'openai-processing-ms',
+  'openai-version',
+  'request-id',
+  'retry-after',
+  'retry-after-ms',
+  'transfer-encoding',
+  'x-amzn-errortype',
+  'x-amzn-requestid',
+  'x-ds-trace-id',
+  'x-generation-id',
+  'x-request-id',
+  'x-should-retry',
+] as const;
+export type ResponseField = (typeof RESPONSE_FIELDS)[number];
+/** A repeated field is a list. */
+export type ResponseHeaders = Readonly<Partial<Record<ResponseField, string | string[] | undefined>>>;
 
 /** One request to an upstream. The transport adds `host` and `content-length`; all other headers are in `headers` and `common`. */
 export interface UpstreamRequest {
@@ -41,7 +65,7 @@ export interface Sink {
   onUpload?(): void;
   /** Backpressure from the upstream on the streamed body starts or ends. */
   onStall?(isStalled: boolean): void;
-  /** The final status and headers, names in lower case. Interim 1xx responses are not reported. */
+  /** The final status and headers. Interim 1xx responses are not reported. */
   onHead(status: number, headers: ResponseHeaders): void;
   /** A piece of the body, content coding removed. */
   onData(chunk: Buffer): void;

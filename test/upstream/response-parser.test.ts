@@ -55,6 +55,15 @@ function read(pieces: readonly Buffer[]): Reading {
   return { status, headers, body: Buffer.concat(body).toString('latin1'), end };
 }
 
+function attempt(push: () => Progress): Progress | 'refused' {
+  try {
+    return push();
+  } catch (error) {
+    expect(error).toBeInstanceOf(InvalidResponse);
+    return 'refused';
+  }
+}
+
 const whole = (text: string) => read([Buffer.from(text, 'latin1')]);
 const bytewise = (text: string) => read(Array.from(Buffer.from(text, 'latin1'), (byte) => Buffer.of(byte)));
 
@@ -134,16 +143,14 @@ describe('an answer', () => {
     });
   });
 
-  test('has headers in lower case, without blanks around their values, several as a list', () => {
+  test('has the headers that are read, in lower case, without blanks around their values, several as a list', () => {
     const { headers } = whole(
-      'HTTP/1.1 200 OK\r\nA:1\r\nb: \t2 3\t \r\na: 4\r\nempty:\r\n__proto__: p\r\nconstructor: c\r\na: 5\r\ncontent-length: 0\r\n\r\n',
+      'HTTP/1.1 200 OK\r\nRetry-After:1\r\nx-request-id: \t2 3\t \r\nretry-after: 4\r\nset-cookie: a=b\r\nOpenAI-Version:\r\n__proto__: p\r\nconstructor: c\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n',
     );
-    expect({ ...headers }).toEqual({
-      a: ['1', '4', '5'],
-      b: '2 3',
-      empty: '',
-      ['__proto__']: 'p',
-      constructor: 'c',
+    expect(headers).toEqual({
+      'retry-after': ['1', '4', '5'],
+      'x-request-id': '2 3',
+      'openai-version': '',
       'content-length': '0',
     });
   });
@@ -310,6 +317,44 @@ test('what is spoiled is read in one way or refused, however it is cut, and is n
         else expect(inPieces).toEqual(once);
       },
     ),
+    { numRuns: RUNS },
+  );
+});
+
+test('an answer reads the same after any other on its connection', () => {
+  const line = fc.constantFrom(
+    'retry-after: 1\r\n',
+    'Retry-After: 1\r\n',
+    'retry-after: 12\r\n',
+    'retry-after: 1\r\r\n',
+    'retry-after: 1\n\r\n',
+    'retry-after: 1\0\r\n',
+    'retry-after : 1\r\n',
+    ' retry-after: 1\r\n',
+    'x-request-id: retry-after: 1\r\n',
+    'server: a\r\n',
+    'server: b\r\n',
+    'content-length: 0\r\n',
+  );
+  const head = fc.array(line, { maxLength: 70 }).map((lines) => `HTTP/1.1 204 x\r\n${lines.join('')}\r\n`);
+  fc.assert(
+    fc.property(fc.array(head, { minLength: 1, maxLength: 4 }), (heads) => {
+      let headers: ResponseHeaders | undefined;
+      const parser = new ResponseParser({
+        onHead(_, given) {
+          headers = given;
+        },
+        onBody() {},
+      });
+      for (const text of heads) {
+        const alone = whole(text);
+        headers = undefined;
+        parser.expect();
+        const after = attempt(() => parser.push(Buffer.from(text, 'latin1')));
+        expect({ end: after, headers }).toEqual({ end: alone.end, headers: alone.headers });
+        if (after === 'refused') break;
+      }
+    }),
     { numRuns: RUNS },
   );
 });

@@ -1,6 +1,6 @@
 // Incremental, strict parser of HTTP/1.1 responses on one connection (RFC 9112): rejects whatever two parsers could read
 // differently. No sockets, no body buffering.
-import type { ResponseHeaders } from '../transport.ts';
+import { RESPONSE_FIELDS, type ResponseField, type ResponseHeaders } from '../transport.ts';
 import { TOKEN } from './header-names.ts';
 
 /** The bytes are no valid response to the request; the message is for the log. */
@@ -8,7 +8,7 @@ export class InvalidResponse extends Error {}
 
 /** Receives the parsed parts in order. Body bytes are a range of a buffer that is reused after the call. */
 export interface ResponseReader {
-  /** The final status and headers, names in lower case; a repeated header is a list. */
+  /** The final status and the headers that the gateway reads. */
   onHead(status: number, headers: ResponseHeaders): void;
   onBody(bytes: Buffer, start: number, end: number): void;
 }
@@ -32,13 +32,15 @@ const MAX_SIZE_LINE = 4 * 1024;
 const MAX_SIZE_DIGITS = 13;
 
 const HEAD_END_BYTES = 4;
+/** Header lines of the last head that are kept. */
+const MAX_KEPT_LINES = 64;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
 const LF = 0x0a;
 
 /** RFC 9110, 5.5, and line ends other than CRLF (RFC 9112, 2.2). */
-const FORBIDDEN = /[^\t\r\n\x20-\x7e\x80-\xff]|\r(?!\n)|(?<!\r)\n/;
-const STATUS_LINE = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: |\r)/;
+const FORBIDDEN = /[^\t\x20-\x7e\x80-\xff]/;
+const STATUS_LINE = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: |$)/;
 /** Offsets in the status line: the digit after `HTTP/1.`, and the three digits of the status. */
 const MINOR_AT = 7;
 const STATUS_AT = 9;
@@ -75,6 +77,8 @@ export class ResponseParser {
   #lineLength = 0;
   /** An incomplete head. */
   #held = NO_BYTES;
+  /** Header lines of the last head: the next one repeats most of them, and they need no second look. */
+  readonly #lines: HeaderLine[] = [];
 
   constructor(reader: ResponseReader) {
     this.#reader = reader;
@@ -156,11 +160,12 @@ export class ResponseParser {
 
   /** @param text the lines of a head, each with its CRLF */
   #readHead(text: string): void {
-    if (FORBIDDEN.test(text)) throw new InvalidResponse('an invalid character in the head');
     const lineEnd = text.indexOf('\r\n');
-    if (!STATUS_LINE.test(text)) throw new InvalidResponse('an invalid status line');
+    const statusLine = text.slice(0, lineEnd);
+    if (!STATUS_LINE.test(statusLine) || FORBIDDEN.test(statusLine))
+      throw new InvalidResponse('an invalid status line');
     const status = Number(text.slice(STATUS_AT, STATUS_AT + 3));
-    const headers = headersOf(text, lineEnd + 2);
+    const headers = this.#headersOf(text, lineEnd + 2);
     if (status < 200) {
       this.#skipInterim(status);
       return;
@@ -168,6 +173,27 @@ export class ResponseParser {
     // Framing comes first: a response with ambiguous framing is rejected before its head is reported.
     this.#frame(status, headers, text[MINOR_AT] === '0');
     this.#reader.onHead(status, headers);
+  }
+
+  /** @param start index of the first header line */
+  #headersOf(text: string, start: number): ResponseHeaders {
+    const headers: Partial<Record<ResponseField, string | string[]>> = {};
+    const lines = this.#lines;
+    let index = 0;
+    for (let at = start; at < text.length; index += 1) {
+      let line = lines[index];
+      if (line === undefined || !text.startsWith(line.text, at)) {
+        line = lineAt(text, at);
+        if (index < MAX_KEPT_LINES) lines[index] = line;
+      }
+      at += line.text.length;
+      const { name, value } = line;
+      if (name === undefined) continue;
+      const present = headers[name];
+      headers[name] = present === undefined ? value : [present, value].flat();
+    }
+    if (index < lines.length) lines.length = index;
+    return headers;
   }
 
   /** Unexpected interim responses may be ignored (RFC 9110, 15.2), but not a protocol switch. */
@@ -304,42 +330,26 @@ function headEnd(bytes: Buffer, start: number, end: number): number {
   return -1;
 }
 
-/**
- * @param text the lines of a head, without forbidden characters
- * @param start index of the first header
- */
-function headersOf(text: string, start: number): ResponseHeaders {
-  // No prototype: any token may be a name.
-  const headers: Record<string, string | string[]> = Object.create(null);
-  for (let at = start; at < text.length; ) {
-    const end = text.indexOf('\r\n', at);
-    const colon = text.indexOf(':', at);
-    // Also rejects line folding (RFC 9112, 5.2) and blanks before the colon (5.1).
-    const name = colon === -1 || colon > end ? undefined : nameOf(text.slice(at, colon));
-    if (name === undefined) throw new InvalidResponse('an invalid header line');
-    const value = trimBlanks(text, colon + 1, end);
-    at = end + 2;
-    const present = headers[name];
-    if (present === undefined) headers[name] = value;
-    else if (typeof present === 'string') headers[name] = [present, value];
-    else present.push(value);
-  }
-  return headers;
+const FIELDS: ReadonlyMap<string, ResponseField> = new Map(RESPONSE_FIELDS.map((name) => [name, name]));
+
+interface HeaderLine {
+  /** As received, with its CRLF. */
+  readonly text: string;
+  /** Undefined for a field that nobody reads. */
+  readonly name: ResponseField | undefined;
+  readonly value: string;
 }
 
-/** Names as written → in lower case, cached: an upstream repeats the same few. */
-const names = new Map<string, string>();
-const MAX_NAMES = 256;
-const MAX_NAME = 64;
-
-/** The name in lower case; undefined if it is invalid. */
-function nameOf(written: string): string | undefined {
-  const known = names.get(written);
-  if (known !== undefined) return known;
-  if (!TOKEN.test(written)) return undefined;
-  const name = written.toLowerCase();
-  if (names.size < MAX_NAMES && written.length <= MAX_NAME) names.set(written, name);
-  return name;
+/** @throws InvalidResponse */
+function lineAt(text: string, start: number): HeaderLine {
+  const end = text.indexOf('\r\n', start);
+  const colon = text.indexOf(':', start);
+  const name = text.slice(start, colon);
+  // Also rejects line folding (RFC 9112, 5.2) and blanks before the colon (5.1).
+  if (colon === -1 || colon > end || !TOKEN.test(name)) throw new InvalidResponse('an invalid header line');
+  const value = trimBlanks(text, colon + 1, end);
+  if (FORBIDDEN.test(value)) throw new InvalidResponse('an invalid character in the head');
+  return { text: text.slice(start, end + 2), name: FIELDS.get(name.toLowerCase()), value };
 }
 
 /** RFC 9110, 5.5: blanks around a value are not part of it. */
