@@ -45,45 +45,59 @@ afterAll(async () => {
 
 const VIEWS = THEMES.flatMap((theme) => WIDTHS.map((width) => ({ theme, width })));
 
-describe.each(VIEWS)('$theme, $width wide', (view) => {
-  /** Holds the page as it stands against all that must be so, axe last because it leaves traces. */
-  async function inspect(visit: Visit, name: string): Promise<void> {
+/**
+ * Holds the page as it stands against all that must be so, in each view. It is loaded in one: only its style depends on the
+ * view (`scripts.test.ts`).
+ */
+async function inspect(visit: Visit, name: string): Promise<void> {
+  // The browser itself notes the status of an answer that is a refusal.
+  const faults = visit.faults.filter((fault) => !/the server responded with a status of [45]/.test(fault));
+  expect([name, faults]).toEqual([name, []]);
+  for (const { theme, width } of VIEWS) {
+    await visit.look(theme, width);
     if (PICTURES !== '') {
-      const path = join(PICTURES, `${name}-${view.theme}-${view.width}.png`);
+      const path = join(PICTURES, `${name}-${theme}-${width}.png`);
       await visit.page.screenshot({ path, fullPage: true, animations: 'disabled' });
     }
-    // The browser itself notes the status of an answer that is a refusal.
-    const faults = visit.faults.filter((fault) => !/the server responded with a status of [45]/.test(fault));
-    expect([name, faults]).toEqual([name, []]);
-    expect([name, await visit.overflow()]).toEqual([name, 0]);
-    // Axe judges colours and structure, which are the same at both widths: each page is judged once in each theme.
-    if ((view.theme === 'light') === (view.width === 390))
-      expect([name, await visit.axe()]).toEqual([name, []]);
-    visit.faults.length = 0;
+    expect([name, theme, width, await visit.overflow()]).toEqual([name, theme, width, 0]);
   }
+  // Colours are the same at both widths, everything else that axe judges in both themes. It comes last because it leaves traces.
+  for (const [theme, width, rules] of [
+    ['dark', 1280, 'colours'],
+    ['light', 390, 'all'],
+  ] as const) {
+    await visit.look(theme, width);
+    expect([name, theme, width, await visit.axe(rules)]).toEqual([name, theme, width, []]);
+  }
+  visit.faults.length = 0;
+}
+
+describe('in both themes and at both widths', () => {
+  /** On a phone, where a button is most easily out of reach. */
+  const begin = (at: Gateway) => Visit.begin(browser, at.url, { theme: 'light', width: 390 });
 
   test('the tiers, a key, and the refusal of one', async () => {
-    await using visit = await Visit.begin(browser, gateway.url, view);
+    await using visit = await begin(gateway);
     await tourFree(visit, (name) => inspect(visit, name));
   });
 
   test('an order and its payment, from each step to each end', async () => {
-    await using visit = await Visit.begin(browser, gateway.url, view);
+    await using visit = await begin(gateway);
     await tourOrder(visit, gateway, (name) => inspect(visit, name));
   });
 
   test('the account, with each standing of its holder, and a new key', async () => {
-    await using visit = await Visit.begin(browser, gateway.url, view);
+    await using visit = await begin(gateway);
     await tourAccount(visit, gateway, (name) => inspect(visit, name));
   });
 
   test('the portal of a subscription, and back', async () => {
-    await using visit = await Visit.begin(browser, gateway.url, view);
+    await using visit = await begin(gateway);
     await tourPortal(visit, (name) => inspect(visit, name), await gateway.issueKey('Free'));
   });
 
   test('another tier for a key', async () => {
-    await using visit = await Visit.begin(browser, gateway.url, view);
+    await using visit = await begin(gateway);
     const key = await tourUpgrade(visit, gateway, (name) => inspect(visit, name));
     await visit.enter(key);
     expect(await visit.page.locator('#tier').textContent()).toBe('Pro');
@@ -91,7 +105,7 @@ describe.each(VIEWS)('$theme, $width wide', (view) => {
   });
 
   test('with everything at its most, and nothing at all', async () => {
-    await using visit = await Visit.begin(browser, bare.url, view);
+    await using visit = await begin(bare);
     const { page } = visit;
     await page.goto('/pricing');
     await page.getByText('22 more').first().click();
@@ -154,9 +168,8 @@ test('at any width nothing breaks inside a number or is wider than the window', 
       expect([name, width, await page.evaluate(BROKEN_NUMBERS)]).toEqual([name, width, []]);
       expect([name, width, await visit.overflow()]).toEqual([name, width, 0]);
     }
-    for (const [width, colorScheme = 'light'] of LOOKED_AT) {
-      await page.emulateMedia({ colorScheme });
-      await page.setViewportSize({ width, height: 900 });
+    for (const [width, theme = 'light'] of LOOKED_AT) {
+      await visit.look(theme, width);
       expect([name, width, await visit.axe()]).toEqual([name, width, []]);
     }
   }

@@ -33,6 +33,10 @@ test('are short, open with what they are for, and can stand in a page', () => {
     expect([name, text.split('\n').length < 300]).toEqual([name, true]);
     expect(text).toMatch(/^\/\/ @ts-check\n\/\/ \S/);
     expect(text).not.toMatch(/<\/script|<!--/i);
+    // They do the same in every theme and at every width: `looks.test.ts` loads a page in one view and looks at it in all.
+    expect(text).not.toMatch(
+      /matchMedia|(inner|outer|client|offset|scroll)(Width|Height)|getBoundingClientRect|getComputedStyle|ResizeObserver|['"]resize/,
+    );
     // Neither markup from text, nor anything that outlives the tab.
     expect(text).not.toMatch(
       /innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|localStorage|sessionStorage|document\.cookie|indexedDB/,

@@ -108,11 +108,21 @@ export class Visit implements AsyncDisposable {
     });
   }
 
-  /** What axe finds, as `rule: element`. Nothing of it runs in the page under its policy. */
-  async axe(): Promise<string[]> {
-    await this.page.evaluate(axe.source);
+  /** Shows the page that stands in another theme and at another width. */
+  async look(theme: (typeof THEMES)[number], width: number): Promise<void> {
+    await this.page.emulateMedia({ colorScheme: theme });
+    await this.page.setViewportSize({ width, height: 900 });
+  }
+
+  /**
+   * What axe finds, as `rule: element`. Nothing of it runs in the page under its policy.
+   * @param rules all that axe has, or those of colours: what else axe judges is the same in both themes
+   */
+  async axe(rules: 'all' | 'colours' = 'all'): Promise<string[]> {
+    if ((await this.page.evaluate('typeof axe')) === 'undefined') await this.page.evaluate(axe.source);
+    const runOnly = rules === 'all' ? undefined : { type: 'tag', values: ['cat.color'] };
     const results: unknown = await this.page.evaluate(
-      `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations.flatMap(
+      `axe.run(document, ${JSON.stringify({ resultTypes: ['violations'], runOnly })}).then(({ violations }) => violations.flatMap(
         ({ id, nodes }) => nodes.map(({ target, failureSummary }) => id + ': ' + target.join(' ') + ': ' + failureSummary)))`,
     );
     return Array.isArray(results) ? results.map(String) : ['axe did not run'];
