@@ -1,10 +1,18 @@
-# The gateway as an image. Node runs the TypeScript of src/ itself, so nothing is compiled: the first stage only installs.
-# The base is pinned by the digest of its index, which has all platforms. To take a newer one, in both stages and in the label:
+# The gateway as an image: one stage bundles src/ and its packages, one installs what cannot be bundled, and the last has both.
+# The base is pinned by the digest of its index, which has all platforms. To take a newer one, in all stages and in the label:
 # docker buildx imagetools inspect node:VERSION-slim
-FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1 AS dependencies
+FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1 AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 # No package may run a script while the image is built; argon2, the one native package, comes with binaries for glibc.
+RUN npm ci --ignore-scripts --no-audit --no-fund
+COPY tools ./tools
+COPY src ./src
+RUN ["node", "tools/build.ts"]
+
+FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1 AS dependencies
+WORKDIR /app
+COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 # A platform for which it has none fails here and not with the first key.
 RUN ["node", "-e", "import('argon2').then((argon2) => argon2.hash('x'))"]
@@ -25,10 +33,11 @@ RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /us
 
 ENV NODE_ENV=production
 WORKDIR /app
+# Beside argon2 and what loads at need, the licences of the packages, and their versions for scanners.
 COPY --from=dependencies /app/node_modules ./node_modules
 COPY package.json config.yaml LICENSE ./
 COPY bin ./bin
-COPY src ./src
+COPY --from=build /app/dist ./dist
 
 # All of it belongs to root. The process writes to this folder alone (the SQLite store, its generated secret, use that the
 # store has not taken yet), so the root file system can be read-only.
@@ -49,5 +58,5 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
 # Exec form: Node is process 1 and gets the signals itself, and SIGTERM drains. Give the container longer to stop than
 # `drain.delay` and `drain.timeout` together.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["node", "src/main.ts"]
+ENTRYPOINT ["node", "dist/main.js"]
 CMD ["serve"]

@@ -63,11 +63,21 @@ async function run() {
   if (typeof code === 'number') process.exitCode = code;
 }
 
-/** The newer of both: a checkout has src, the published package has dist, and a checkout that was built has both. */
+/**
+ * The newer of both: a checkout has src, the published package has dist, and a checkout that was built has both. A build in a
+ * checkout contains the packages, so it is outdated by a later installation, too.
+ */
 function entryFile() {
-  const [source, built] = ['src/main.ts', 'dist/main.js'].map((file) => join(root, file));
+  const [source, built, installed] = ['src/main.ts', 'dist/main.js', 'node_modules/.package-lock.json'].map(
+    (file) => join(root, file),
+  );
   if (!existsSync(source)) return existsSync(built) ? built : undefined;
-  return existsSync(built) && newestChange(dirname(source)) < statSync(built).mtimeMs ? built : source;
+  if (!existsSync(built)) return source;
+  const changed = Math.max(
+    newestChange(dirname(source)),
+    statSync(installed, { throwIfNoEntry: false })?.mtimeMs ?? 0,
+  );
+  return changed < statSync(built).mtimeMs ? built : source;
 }
 
 /** The time of the last change in a folder, in milliseconds. A removed file changes the folder that it was in. */

@@ -110,6 +110,17 @@ describe('which source it starts', () => {
     });
   });
 
+  test('src where packages were installed after the build, which contains them', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('src'));
+    await project.add('dist/main.js', SAYS('dist'));
+    await project.add('node_modules/.package-lock.json', '{}');
+    for (const file of ['src/main.ts', 'src']) await utimes(join(project.root, file), 0, now - hour);
+    expect(await project.start([]).end()).toMatchObject({ output: 'src []\n' });
+    await utimes(join(project.root, 'node_modules/.package-lock.json'), 0, now - hour);
+    expect(await project.start([]).end()).toMatchObject({ output: 'dist []\n' });
+  });
+
   test('src where a file of it was removed after the build', async () => {
     await using project = await install();
     await project.add('src/main.ts', SAYS('src'));

@@ -57,7 +57,7 @@ test('has no npm, belongs to root but for the data, and knows the command', () =
   for (const path of ['lib/node_modules', 'bin/npm', 'bin/npx'])
     expect(existsSync(join(root, 'usr/local', path)), path).toBe(false);
   expect(statSync(join(root, 'app/data'))).toMatchObject(read.user);
-  for (const path of ['app', 'app/src', 'app/node_modules'])
+  for (const path of ['app', 'app/dist', 'app/node_modules'])
     expect(statSync(join(root, path)), path).toMatchObject({ uid: 0, gid: 0 });
   expect(lstatSync(join(root, 'usr/local/bin/tollgate')).isSymbolicLink()).toBe(true);
 });

@@ -11,7 +11,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { ROOT } from '../e2e/program.ts';
 import { INSTALL_MS, installPackage, onPath } from '../helpers/debian-packages.ts';
@@ -22,6 +22,8 @@ export { INSTALL_MS };
 
 /** Called by the steps of the Dockerfile, or by `npm`. */
 const PROGRAMS = ['sh', 'env', 'rm', 'ln', 'mkdir', 'chown', 'node'];
+/** Parts of glibc that are in every Debian, and that native packages load. */
+const LIBRARIES = ['librt.so.1', 'libpthread.so.0', 'libdl.so.2'];
 const STAND_IN = 'localhost/stand-in';
 const BUILT = 'localhost/tollgate';
 /** The binary is the largest file by far: mounted, it is in no layer. */
@@ -131,6 +133,9 @@ async function makeBase(directory: TempDir): Promise<string> {
     const { stdout } = await run('ldd', [program]).catch(() => ({ stdout: '' }));
     for (const [library] of stdout.matchAll(/(?<=\s)\/\S+/g)) {
       mkdirSync(join(base, dirname(library)), { recursive: true });
+      if (basename(library) === 'libc.so.6')
+        for (const part of LIBRARIES)
+          copyFileSync(join(dirname(library), part), join(base, dirname(library), part));
       copyFileSync(realpathSync(library), join(base, library));
     }
     if (name !== 'node') copyFileSync(realpathSync(program), join(base, 'usr/bin', name));
