@@ -39,7 +39,7 @@ const NAMES = SCENARIOS.map(({ id, isLong }) => `${id}${isLong === true ? '*' : 
 const RESULTS = fileURLToPath(new URL('./RESULTS.md', import.meta.url));
 const RESULTS_JSON = fileURLToPath(new URL('./results.json', import.meta.url));
 
-const USAGE = `npm run bench -- [--peer] [--long] [--only NAMES] [--rounds N] [--seconds N] [--json] [--write]
+const USAGE = `npm run bench -- [--peer] [--long] [--only NAMES] [--rounds N] [--seconds N] [--warm-up N] [--json] [--write]
 npm run bench -- --short [--record]
 
   --peer        also Portkey's gateway, installed from npm into a temporary folder, and LiteLLM if it is on the path
@@ -47,6 +47,7 @@ npm run bench -- --short [--record]
   --only NAMES  only these, separated by commas: ${NAMES}
   --rounds N    rounds of each kind (default 5)
   --seconds N   length of a round (default 4)
+  --warm-up N   requests before anything is measured (default 200000, which is what the compiler takes to settle)
   --json        figures as JSON on stdout
   --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
                 with --only, what was written before stays, where it is of the same machine, versions, commit and lengths
@@ -65,6 +66,7 @@ async function main(argv: string[]): Promise<number> {
     options: {
       rounds: { type: 'string', default: '5' },
       seconds: { type: 'string', default: '4' },
+      'warm-up': { type: 'string', default: '200000' },
       only: { type: 'string' },
       peer: { type: 'boolean', default: false },
       long: { type: 'boolean', default: false },
@@ -80,10 +82,10 @@ async function main(argv: string[]): Promise<number> {
     return 0;
   }
   if (process.platform !== 'linux') throw new Error('CPU time is read from /proc, which only Linux has');
-  const number = (name: 'rounds' | 'seconds') => {
+  const number = (name: 'rounds' | 'seconds' | 'warm-up', max = 1_000) => {
     const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 1_000) return value;
-    throw new Error(`--${name} is a whole number from 1 to 1000`);
+    if (Number.isInteger(value) && value >= 1 && value <= max) return value;
+    throw new Error(`--${name} is a whole number from 1 to ${max}`);
   };
   const controller = new AbortController();
   let interrupted: NodeJS.Signals | undefined;
@@ -93,7 +95,8 @@ async function main(argv: string[]): Promise<number> {
   };
   process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
   const lengths = { rounds: number('rounds'), seconds: number('seconds') };
-  const options = { ...lengths, peer: values.peer, signal: controller.signal };
+  const warmUpRequests = number('warm-up', 10_000_000);
+  const options = { ...lengths, peer: values.peer, signal: controller.signal, warmUpRequests };
   try {
     if (values.short) return await short(options, values.record);
     const scenarios = chosen(values.only, values.long);

@@ -1,5 +1,6 @@
 // What the load generator is asked to do, and what it says afterwards: the words between the bench and its process.
 import { z } from 'zod';
+import { SHAPES } from './traffic.ts';
 
 const pace = z.object({
   frames: z.number(),
@@ -9,14 +10,16 @@ const pace = z.object({
 
 const common = {
   url: z.string(),
-  /** Of the request, besides those of framing. */
+  /** Of the request, besides those that the SDK sends, or instead of them. */
   headers: z.record(z.string(), z.string()),
   /** The model's name in the request. */
   alias: z.string(),
   /** The model's name in the answers; null where they are not the upstream's byte for byte, so that their length is not checked. */
   model: z.string().nullable(),
-  /** Length of the request's message; null for the usual one. */
+  /** About the length of the request's body; null for the usual one. */
   bytes: z.number().nullable(),
+  /** What a body with `bytes` consists of. */
+  shape: z.enum(SHAPES).optional(),
 };
 
 export const job = z.discriminatedUnion('kind', [

@@ -5,6 +5,7 @@ import { quantile } from '../figures.ts';
 import { Connection } from './connection.ts';
 import type { Job, JobOf, RequestsResult } from './job.ts';
 import { Schedule } from './schedule.ts';
+import { requestHead } from './sdk-request.ts';
 import { clockMicroseconds, completion, type Pace, requestBody, streamFrames } from './traffic.ts';
 
 /** A connection that waits longer for the end of an answer has failed. */
@@ -19,16 +20,11 @@ export function requestBytes(asked: Job, pace?: Pace, answerBytes?: number): Buf
     model: asked.alias,
     ...(pace === undefined ? {} : { pace }),
     ...(asked.bytes === null ? {} : { bytes: asked.bytes }),
+    ...(asked.shape === undefined ? {} : { shape: asked.shape }),
     ...(answerBytes === undefined ? {} : { answerBytes }),
   });
-  const headers = Object.entries({
-    host: url.host,
-    ...asked.headers,
-    'content-type': 'application/json',
-    'content-length': String(body.length),
-  });
-  const head = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
-  return Buffer.concat([Buffer.from(`POST ${url.pathname} HTTP/1.1\r\n${head}\r\n`), body]);
+  const head = requestHead(url, { ...asked.headers, 'content-length': String(body.length) });
+  return Buffer.concat([Buffer.from(head), body]);
 }
 
 /** One request after the other on one connection. @returns milliseconds it took */

@@ -33,24 +33,83 @@ export interface Pace {
 const ANSWER_BYTES = /"user":"answer=(\d+)"/;
 const PACE = /"user":"frames=(\d+),every=(\d+),(exact|timed|hold)"/;
 
+/** What a long body consists of: messages of a conversation, definitions of tools, an image in base64, or JSON in JSON. */
+export const SHAPES = ['text', 'tools', 'image', 'deep'] as const;
+export type Shape = (typeof SHAPES)[number];
+
 export interface RequestOptions {
   readonly model?: string;
   readonly pace?: Pace;
-  /** Makes the body about this long, by a message of as many letters. Default: about 500 bytes. */
+  /** Makes the body about this long. Default: about 500 bytes. */
   readonly bytes?: number;
-  /** Asks for an answer of about this length. Default: about 600 bytes. */
+  /** Of a body with `bytes`. Without it, one message of as many letters. */
+  readonly shape?: Shape;
+  /** Asks for an answer of about this length. Default: about a thousand bytes. */
   readonly answerBytes?: number;
 }
 
 /** The body of a chat completion request. */
-export function requestBody({ model = ALIAS, pace, bytes, answerBytes }: RequestOptions = {}): Buffer {
+export function requestBody(options: RequestOptions = {}): Buffer {
+  const { model = ALIAS, pace, bytes, shape, answerBytes } = options;
   const stream = pace && { stream: true, user: `frames=${pace.frames},every=${pace.every},${pace.kind}` };
-  const messages = [
-    { role: 'system', content: 'You are a careful assistant.' },
-    { role: 'user', content: bytes === undefined ? PROMPT : 'A'.repeat(bytes) },
-  ];
   const answer = answerBytes === undefined ? undefined : { user: `answer=${answerBytes}` };
-  return Buffer.from(JSON.stringify({ model, ...stream, ...answer, temperature: 0.2, messages }));
+  const said = bytes === undefined ? PROMPT : 'A'.repeat(bytes);
+  const content =
+    shape === undefined || bytes === undefined
+      ? { messages: [SYSTEM, { role: 'user', content: said }] }
+      : contentOf(shape, bytes);
+  return Buffer.from(JSON.stringify({ model, ...stream, ...answer, temperature: 0.2, ...content }));
+}
+
+const SYSTEM = { role: 'system', content: 'You are a careful assistant.' };
+
+/** Fields of a body that is about so long. */
+function contentOf(shape: Shape, bytes: number): object {
+  const user = { role: 'user', content: PROMPT };
+  const repeat = (each: (index: number) => object) =>
+    Array.from({ length: Math.ceil(bytes / JSON.stringify(each(0)).length) }, (_, index) => each(index));
+  switch (shape) {
+    case 'text': {
+      const turns = repeat((index) => ({
+        role: index % 2 === 0 ? 'user' : 'assistant',
+        // Line breaks and quotes, which JSON escapes.
+        content: `${index}. "${PROMPT}"\n\n${ANSWER}\n`,
+      }));
+      return { messages: [SYSTEM, ...turns, user] };
+    }
+    case 'tools': {
+      const field = (description: string) => ({ type: 'string', description });
+      const tools = repeat((index) => {
+        const properties = {
+          path: field('Path of the file, from the root of the project.'),
+          line: { type: 'integer', minimum: 1, description: 'The first line that is read.' },
+          mode: { type: 'string', enum: ['text', 'binary', 'both'] },
+        };
+        const parameters = { type: 'object', properties, required: ['path'], additionalProperties: false };
+        const description = 'Reads a part of a file and returns it with the numbers of its lines.';
+        return {
+          type: 'function',
+          function: { name: `read_file_${index}`, description, strict: true, parameters },
+        };
+      });
+      return { messages: [SYSTEM, user], tools, tool_choice: 'auto' };
+    }
+    case 'image': {
+      const url = `data:image/png;base64,${'iVBORw0KGgoAAAANSUhEUgAA'.repeat(Math.ceil(bytes / 24))}`;
+      const parts = [
+        { type: 'text', text: PROMPT },
+        { type: 'image_url', image_url: { url, detail: 'high' } },
+      ];
+      return { messages: [SYSTEM, { role: 'user', content: parts }] };
+    }
+    case 'deep': {
+      const calls = repeat((index) => ({
+        role: 'assistant',
+        metadata: { a: [{ b: [{ c: [{ d: { e: [1, 2.5, true, null, { f: `${index}` }] } }] }] }] },
+      }));
+      return { messages: [SYSTEM, user], response_format: { type: 'json_schema', json_schema: { calls } } };
+    }
+  }
 }
 
 /** The pace that a request asks for; undefined when it is no stream of the bench. */
@@ -66,22 +125,21 @@ export function answerBytesOf(request: string): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** A whole completion, about 600 bytes. @param bytes about how many instead */
+/** A whole completion, indented as the vendor's are, about a thousand bytes. @param bytes about how many instead */
 export function completion(model: string, bytes?: number): Buffer {
   const content = bytes === undefined ? ANSWER : 'A'.repeat(bytes);
   const message = { role: 'assistant', content, refusal: null, annotations: [] };
-  return Buffer.from(
-    JSON.stringify({
-      id: ID,
-      object: 'chat.completion',
-      created: CREATED,
-      model,
-      choices: [{ index: 0, message, logprobs: null, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 103, completion_tokens: 41, total_tokens: 144 },
-      service_tier: 'default',
-      system_fingerprint: 'fp_44709d6fcb',
-    }),
-  );
+  const whole = {
+    id: ID,
+    object: 'chat.completion',
+    created: CREATED,
+    model,
+    choices: [{ index: 0, message, logprobs: null, finish_reason: 'stop' }],
+    usage: usageOf(41),
+    service_tier: 'default',
+    system_fingerprint: 'fp_44709d6fcb',
+  };
+  return Buffer.from(`${JSON.stringify(whole, null, 2)}\n`);
 }
 
 /** The frames of a stream in order; `[DONE]` is the last of them, after `count` others. */
@@ -98,21 +156,42 @@ export function streamFrames(model: string, count: number): Buffer[] {
 
 /** The frame that an upstream adds before `[DONE]` when it is asked for usage. */
 export function usageFrame(model: string, count: number): Buffer {
-  const usage = { prompt_tokens: 103, completion_tokens: count - 2, total_tokens: 103 + count - 2 };
-  return frame(model, { choices: [], usage });
+  return frame(model, { choices: [], usage: usageOf(count - 2) });
 }
 
-const STAMP = / t=(\d{16})/g;
+function usageOf(completion_tokens: number): object {
+  return {
+    prompt_tokens: 103,
+    completion_tokens,
+    total_tokens: 103 + completion_tokens,
+    prompt_tokens_details: { cached_tokens: 0, cache_write_tokens: 0, audio_tokens: 0 },
+    completion_tokens_details: {
+      reasoning_tokens: 0,
+      audio_tokens: 0,
+      accepted_prediction_tokens: 0,
+      rejected_prediction_tokens: 0,
+    },
+  };
+}
+
+const STAMP = Buffer.from(' t=');
+const STAMP_DIGITS = 16;
 
 /** A word that is the time of writing it, in microseconds of the clock that all processes of a machine share. */
 export function timedFrame(model: string): Buffer {
-  const content = ` t=${String(process.hrtime.bigint() / 1000n).padStart(16, '0')}`;
+  const content = ` t=${String(process.hrtime.bigint() / 1000n).padStart(STAMP_DIGITS, '0')}`;
   return frame(model, { choices: [{ index: 0, delta: { content }, logprobs: null, finish_reason: null }] });
 }
 
 /** The stamps in a piece of a stream, in microseconds. A stamp that the network cut is not found. */
 export function stampsIn(piece: Buffer): number[] {
-  return Array.from(piece.toString('latin1').matchAll(STAMP), ([, digits]) => Number(digits));
+  const stamps: number[] = [];
+  for (let at = piece.indexOf(STAMP); at !== -1; at = piece.indexOf(STAMP, at + STAMP.length)) {
+    const begin = at + STAMP.length;
+    const stamp = Number(piece.toString('latin1', begin, begin + STAMP_DIGITS));
+    if (piece.length >= begin + STAMP_DIGITS && Number.isInteger(stamp)) stamps.push(stamp);
+  }
+  return stamps;
 }
 
 /** Now, by the clock of the stamps. */
@@ -123,5 +202,5 @@ export function clockMicroseconds(): number {
 function frame(model: string, rest: object): Buffer {
   const common = { id: ID, object: 'chat.completion.chunk', created: CREATED, model };
   const more = { service_tier: 'default', system_fingerprint: 'fp_44709d6fcb' };
-  return Buffer.from(`data: ${JSON.stringify({ ...common, ...more, ...rest })}\n\n`);
+  return Buffer.from(`data: ${JSON.stringify({ ...common, ...more, ...rest, obfuscation: 'r4N7vQ2m' })}\n\n`);
 }

@@ -35,7 +35,8 @@ export const throughput: Scenario = {
         id: 'requests',
         title: `JSON answers, ${CONCURRENCY} connections`,
         note:
-          'Each connection asks again as soon as it is answered: a chat completion of about 500 bytes, answered with about 600. ' +
+          'Each connection asks again as soon as it is answered: a chat completion with the header block that the official SDK sends and a body of about 500 bytes, ' +
+          'answered with the headers that api.openai.com sends and about 1,000 bytes. ' +
           'Load generator, proxy and upstream share the processors, so that requests a second are for comparing within the table.',
         columns: columns('request'),
         rows: rowsOf(answers, COMPARISONS),

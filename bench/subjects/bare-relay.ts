@@ -1,12 +1,17 @@
 // Node with nothing on, a process of its own, which prints its port: `sockets PORT` passes bytes on between two sockets and does
-// not know what they are; `http-proxy-3 PORT` is that package with kept connections and nothing around it.
-import { Agent, createServer as createHttpServer } from 'node:http';
+// not know what they are; `server PORT` is `node:http` alone, which answers by itself what the upstream would; `http-proxy-3 PORT` is
+// that package with kept connections and nothing around it.
+import { Agent, createServer as createHttpServer, type ServerResponse } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { createProxyServer } from 'http-proxy-3';
+import { answerHeaders, JSON_TYPE, STREAM_TYPE } from '../load/answer-headers.ts';
+import { Player } from '../load/playback.ts';
+import { completion, paceOf, UPSTREAM_MODEL } from '../load/traffic.ts';
 
 const HOST = '127.0.0.1';
 const RELAYS: Readonly<Record<string, (port: number) => Server>> = {
   sockets,
+  server: alone,
   'http-proxy-3': httpProxy3,
 };
 
@@ -29,6 +34,42 @@ function join(from: Socket, to: Socket): void {
     if (!to.write(bytes)) from.pause();
   });
   to.on('drain', () => from.resume());
+}
+
+/** What `node:http` would write by itself is left to it. */
+function headersOf(contentType: string): string[] {
+  return answerHeaders(contentType)
+    .filter(([name]) => !['Transfer-Encoding', 'Connection'].includes(name))
+    .flat();
+}
+
+function alone(): Server {
+  const answer = completion(UPSTREAM_MODEL);
+  const [json, stream] = [headersOf(JSON_TYPE), headersOf(STREAM_TYPE)];
+  const player = new Player((frame) => frame);
+  const reply = (request: string, response: ServerResponse) => {
+    const pace = paceOf(request);
+    if (pace === undefined) {
+      response.writeHead(200, json).end(answer);
+      return;
+    }
+    response.writeHead(200, stream);
+    const sink = {
+      get isGone() {
+        return response.destroyed;
+      },
+      write: (frame: Buffer) => void response.write(frame),
+      end: () => void response.end(),
+    };
+    player.play(sink, pace, request.includes('"include_usage":true'));
+  };
+  return createHttpServer((request, response) => {
+    let body = '';
+    request.setEncoding('latin1').on('data', (piece: string) => {
+      body += piece;
+    });
+    request.once('end', () => reply(body, response));
+  });
 }
 
 function httpProxy3(port: number): Server {

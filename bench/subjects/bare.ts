@@ -1,4 +1,4 @@
-// What Node itself costs: processes that relay on the same Node and do nothing else.
+// What Node itself costs: processes that relay, or answer, on the same Node and do nothing else.
 import { fileURLToPath } from 'node:url';
 import { ALIAS, UPSTREAM_MODEL } from '../load/traffic.ts';
 import type { Processes } from '../processes.ts';
@@ -8,6 +8,7 @@ const SCRIPT = fileURLToPath(new URL('./bare-relay.ts', import.meta.url));
 
 const KINDS = [
   ['sockets', 'Node, sockets'],
+  ['server', 'Node, server'],
   ['http-proxy-3', 'Node, http-proxy-3'],
 ] as const;
 

@@ -3,6 +3,7 @@ import { mkdirSync, openSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { stringify } from 'yaml';
+import { VENDOR_KEY } from '../load/sdk-request.ts';
 import { ALIAS, LARGE_ALIAS, UPSTREAM_MODEL } from '../load/traffic.ts';
 import type { Processes } from '../processes.ts';
 import { CHAT, type Subject } from './subject.ts';
@@ -39,7 +40,7 @@ export function writeConfig({ folder, upstream, largeUpstream, config }: Gateway
   mkdirSync(folder, { recursive: true });
   const vendor = (port: number) => ({
     base_url: `http://127.0.0.1:${port}/v1`,
-    api_key: 'sk-not-a-credential',
+    api_key: VENDOR_KEY,
     max_concurrency: 20_000,
   });
   const price = { input: 0.15, cached_input: 0.075, output: 0.6 };

@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
 import { childrenOf } from '../cpu.ts';
+import { VENDOR_KEY } from '../load/sdk-request.ts';
 import { ALIAS, UPSTREAM_MODEL } from '../load/traffic.ts';
 import { findProgram, type Processes } from '../processes.ts';
 import { freePort } from './nginx.ts';
@@ -63,7 +64,7 @@ export async function startLiteLlm(
   const params = {
     model: `openai/${UPSTREAM_MODEL}`,
     api_base: `http://127.0.0.1:${upstream}/v1`,
-    api_key: 'sk-not-a-credential',
+    api_key: VENDOR_KEY,
   };
   writeFileSync(file, stringify({ model_list: [{ model_name: ALIAS, litellm_params: params }] }));
   const started = await processes.start(

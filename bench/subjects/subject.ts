@@ -1,4 +1,5 @@
 // What the bench compares: where load can be sent, and whose CPU time and memory count.
+import { VENDOR_KEY } from '../load/sdk-request.ts';
 import type { Started } from '../processes.ts';
 
 export const CHAT = '/v1/chat/completions';
@@ -9,6 +10,7 @@ export type SubjectName =
   | 'nginx, access log'
   | 'gateway'
   | 'Node, sockets'
+  | 'Node, server'
   | 'Node, http-proxy-3'
   | 'portkey'
   | 'litellm';
@@ -18,7 +20,7 @@ export interface Subject {
   readonly url: string;
   /** The processes whose CPU time and memory count; none when the upstream is asked directly. */
   readonly pids: readonly number[];
-  /** Of every request, besides those of framing. */
+  /** Of every request, besides those that the SDK sends, or instead of them. */
   readonly headers: Readonly<Record<string, string>>;
   /** The model's name in requests. */
   readonly alias: string;
@@ -39,4 +41,4 @@ export interface Subject {
 }
 
 /** Sends nothing that a proxy must check, as what is asked has no keys. */
-export const NO_HEADERS: Readonly<Record<string, string>> = { authorization: 'Bearer sk-not-a-credential' };
+export const NO_HEADERS: Readonly<Record<string, string>> = { authorization: `Bearer ${VENDOR_KEY}` };

@@ -26,9 +26,9 @@ function processorsOf(pid: number): string[] {
   });
 }
 
-test('relays of bare Node pass answers and streams on, byte for byte', async () => {
+test('relays of bare Node pass answers and streams on, byte for byte, and a server of bare Node answers the same', async () => {
   const subjects = await startBare(processes, upstream.port);
-  expect(subjects.map(({ name }) => name)).toEqual(['Node, sockets', 'Node, http-proxy-3']);
+  expect(subjects.map(({ name }) => name)).toEqual(['Node, sockets', 'Node, server', 'Node, http-proxy-3']);
   for (const subject of subjects) {
     await checkAnswer(subject);
     // Throws where a byte differs.
