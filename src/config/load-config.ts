@@ -21,7 +21,6 @@ import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { proxyRules } from './source/outbound-rules.ts';
 import { type FileValues, ReferencedFiles } from './source/referenced-files.ts';
 import { SchemaFile } from './source/schema-file.ts';
-import { findNode } from './source/yaml-tree.ts';
 
 export { ConfigError, type ConfigFault, formatFault } from './config-fault.ts';
 
@@ -52,16 +51,9 @@ export function parseConfig(
   const foreign = litellmFault(tree);
   if (foreign !== undefined) throw source.errorOf([foreign]);
   const port = portOverride(env);
-  const place = findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
-  const at = (place?.key ?? place?.node.span)?.start ?? 0;
-  const references = checkReferences(tree, text, port?.ok ? port.value : undefined, env);
+  const references = checkReferences(tree, text, port, env);
   const lists = new PriceLists(tree, env, fileValues);
-  const marks = [
-    ...source.marks,
-    ...(port === undefined || port.ok ? [] : [{ at, path: ['listen', 'port'], message: port.fault }]),
-    ...references.faults,
-    ...lists.marks,
-  ];
+  const marks = [...source.marks, ...references.faults, ...lists.marks];
   if (output === undefined || marks.length > 0 || lists.faults.length > 0) {
     const { faults, more } = source.errorOf(marks);
     const all = [...faults, ...lists.faults];

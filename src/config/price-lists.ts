@@ -1,4 +1,5 @@
 // The price lists that a configuration names: reads the files, and checks them against it and against each other.
+import { ConfigField } from './check/config-field.ts';
 import { checkCurrency, checkPrice, mainCurrency } from './check/price-check.ts';
 import { ConfigError, type ConfigFault } from './config-fault.ts';
 import type { ListedPrices, Prices } from './prices.ts';
@@ -6,15 +7,7 @@ import { priceList } from './schema/price-schema.ts';
 import type { FileValues } from './source/referenced-files.ts';
 import { SchemaFile } from './source/schema-file.ts';
 import { origin, suggestion } from './source/schema-issues.ts';
-import {
-  findNode,
-  isLiteral,
-  nodeText,
-  type ReportFault,
-  type YamlMapping,
-  type YamlNode,
-  type YamlPosition,
-} from './source/yaml-tree.ts';
+import { isLiteral, type YamlMapping, type YamlPosition } from './source/yaml-tree.ts';
 
 type ListFile = SchemaFile<typeof priceList>;
 
@@ -29,46 +22,38 @@ export class PriceLists {
   more = 0;
   /** Upstream → model → prices; undefined where the configuration names no list. */
   readonly prices: ListedPrices | undefined;
-  readonly #tree: YamlMapping;
+  readonly #config: ConfigField;
   /** Upstream and model → the file that has its price. */
   readonly #seen = new Map<string, string>();
 
   /** @param tree of the configuration */
   constructor(tree: YamlMapping, env: NodeJS.ProcessEnv, fileValues: FileValues) {
-    this.#tree = tree;
-    const given = findNode(tree, ['prices'])?.node;
-    const nodes = given?.kind === 'list' ? given.items : given === undefined ? [] : [given];
+    this.#config = ConfigField.root(tree, { faults: this.marks, warnings: [] });
+    const given = this.#config.at('prices');
+    const fields = given.node?.kind === 'list' ? given.items : given.node === undefined ? [] : [given];
     const listed: Record<string, Record<string, Prices>> = Object.create(null);
-    for (const [index, node] of nodes.entries()) {
-      const path = given?.kind === 'list' ? ['prices', index] : ['prices'];
-      const file = this.#open(node, env, fileValues, (at, _, message) =>
-        this.marks.push({ at, path, message }),
-      );
+    for (const field of fields) {
+      const file = this.#open(field, env, fileValues);
       if (file === undefined) continue;
       this.#check(file);
       for (const [upstream, models] of Object.entries(file.output?.upstreams ?? {})) {
         listed[upstream] = Object.assign(listed[upstream] ?? Object.create(null), models);
       }
     }
-    this.prices = nodes.length === 0 ? undefined : listed;
+    this.prices = fields.length === 0 ? undefined : listed;
   }
 
-  #open(
-    node: YamlNode,
-    env: NodeJS.ProcessEnv,
-    fileValues: FileValues,
-    fault: ReportFault,
-  ): ListFile | undefined {
-    const path = nodeText(node);
+  #open(field: ConfigField, env: NodeJS.ProcessEnv, fileValues: FileValues): ListFile | undefined {
+    const { node, text: path } = field;
     if (path === undefined || path === '') return undefined;
     if (this.files.has(path)) {
-      fault(node.span.start, [], 'is listed twice');
+      field.fault('is listed twice');
       return undefined;
     }
     const found = fileValues.text(path);
     if (!found.ok) {
-      const name = node.kind === 'leaf' && isLiteral(node) ? `the file ${path},` : 'a file';
-      fault(node.span.start, [], `names ${name} which ${found.fault}${origin(node)}`);
+      const name = node?.kind === 'leaf' && isLiteral(node) ? `the file ${path},` : 'a file';
+      field.fault(`names ${name} which ${found.fault}${origin(node)}`);
       return undefined;
     }
     this.files.add(path);
@@ -89,54 +74,38 @@ export class PriceLists {
   }
 
   #check(file: ListFile): void {
-    const marks: YamlPosition[] = [...file.marks];
-    const warnings: YamlPosition[] = [];
-    const fault: ReportFault = (at, path, message) => void marks.push({ at, path, message });
-    const main = mainCurrency(this.#tree);
-    checkCurrency(file.tree, [], main, fault);
-    const names = namesIn(this.#tree, 'upstreams');
-    const upstreams = findNode(file.tree, ['upstreams'])?.node;
-    for (const [upstream, { key, value }] of upstreams?.kind === 'branch' ? upstreams.entries : []) {
-      const path = ['upstreams', upstream];
-      if (!names.includes(upstream)) {
-        fault(key.start, path, `the configuration has no such upstream${suggestion(upstream, names)}`);
-      }
-      const used = this.#modelsAt(upstream);
-      for (const [model, price] of value.kind === 'branch' ? value.entries : []) {
-        const place = [...path, model];
-        checkPrice(price.value, place, main, fault);
-        const id = `${upstream}\0${model}`;
+    const findings = { faults: [...file.marks], warnings: [] };
+    const list = ConfigField.root(file.tree, findings);
+    const main = mainCurrency(this.#config);
+    checkCurrency(list, main);
+    const names = this.#config.at('upstreams').entries.map(({ name }) => name);
+    for (const upstream of list.at('upstreams').entries) {
+      if (!names.includes(upstream.name))
+        upstream.key.fault(`the configuration has no such upstream${suggestion(upstream.name, names)}`);
+      const used = this.#modelsAt(upstream.name);
+      const models = upstream.entries;
+      const unlisted = used.filter((name) => models.every((model) => model.name !== name));
+      for (const model of models) {
+        checkPrice(model, main);
+        const id = `${upstream.name}\0${model.name}`;
         const other = this.#seen.get(id);
-        if (other !== undefined) fault(price.key.start, place, `has a price in ${other}, too`);
+        if (other !== undefined) model.key.fault(`has a price in ${other}, too`);
         this.#seen.set(id, file.file);
-        if (model.includes('*') || used.includes(model)) continue;
+        if (model.name.includes('*') || used.includes(model.name)) continue;
         // A list may have models that no target uses, but a similar name is probably meant.
-        const unlisted = used.filter((name) => value.kind === 'branch' && !value.entries.has(name));
-        const near = suggestion(model, unlisted);
-        if (near !== '') {
-          warnings.push({ at: price.key.start, path: place, message: `no target has this model${near}` });
-        }
+        const near = suggestion(model.name, unlisted);
+        if (near !== '') model.key.warn(`no target has this model${near}`);
       }
     }
-    if (marks.length > 0) this.#add(file.errorOf(marks));
-    this.warnings.push(...file.faultsOf(warnings));
+    if (findings.faults.length > 0) this.#add(file.errorOf(findings.faults));
+    this.warnings.push(...file.faultsOf(findings.warnings));
   }
 
   /** The names of models that targets of the configuration have at an upstream. */
   #modelsAt(upstream: string): readonly string[] {
-    const models = findNode(this.#tree, ['models'])?.node;
-    return Array.from(models?.kind === 'branch' ? models.entries.values() : [], ({ value }) => {
-      const targets = findNode(value, ['targets'])?.node;
-      return targets?.kind === 'list' ? targets.items : [];
-    })
-      .flat()
-      .flatMap((target) =>
-        nodeText(target, 'upstream') === upstream ? (nodeText(target, 'model') ?? []) : [],
-      );
+    const targets = this.#config.at('models').entries.flatMap((model) => model.at('targets').items);
+    return targets.flatMap((target) =>
+      target.at('upstream').text === upstream ? (target.at('model').text ?? []) : [],
+    );
   }
-}
-
-function namesIn(tree: YamlMapping, field: string): readonly string[] {
-  const node = findNode(tree, [field])?.node;
-  return node?.kind === 'branch' ? [...node.entries.keys()] : [];
 }

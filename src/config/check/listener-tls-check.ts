@@ -8,7 +8,7 @@ import {
   readPrivateKeyPem,
   tlsFault,
 } from '../schema/pem.ts';
-import { findNode, isGiven, nodeText, type ReportFault, type YamlMapping } from '../source/yaml-tree.ts';
+import type { ConfigField } from './config-field.ts';
 
 /** What is wrong with the life of a certificate at a time; undefined if it is valid for longer than the warning. */
 export function expiryWarning(
@@ -24,45 +24,35 @@ export function expiryWarning(
     : undefined;
 }
 
-export function checkListenerTls(
-  tree: YamlMapping,
-  listener: 'listen' | 'admin',
-  fault: ReportFault,
-  warn: ReportFault,
-  now = Date.now(),
-): void {
-  const path = [listener, 'tls'];
-  const cert = nodeText(tree, ...path, 'cert');
-  const key = nodeText(tree, ...path, 'key');
-  const at = (field: string) => findNode(tree, [...path, field])?.node.span.start ?? 0;
+export function checkListenerTls(file: ConfigField, listener: 'listen' | 'admin', now = Date.now()): void {
+  const tls = file.at(listener, 'tls');
+  const [pem, key] = [tls.at('cert'), tls.at('key')];
+  const cert = pem.text;
   if (cert === undefined || !readCertificates(cert).ok) return;
-  if (key !== undefined && readPrivateKeyPem(key).ok) {
-    const found = tlsFault({ cert, key });
-    if (found !== undefined) fault(at('key'), path, found);
+  if (key.text !== undefined && readPrivateKeyPem(key.text).ok) {
+    const found = tlsFault({ cert, key: key.text });
+    if (found !== undefined) key.faultOf(tls.path, found);
   }
-  const tell = (message: string) => warn(at('cert'), [...path, 'cert'], message);
   const chain = certificatesIn(cert);
   for (const each of chain) {
     const warning = expiryWarning(each, now);
-    if (warning !== undefined) tell(warning);
+    if (warning !== undefined) pem.warn(warning);
   }
   // RFC 8446, 4.4.2: clients may require that each certificate is issued by the one after it.
-  if (chain.some((each, index) => index > 0 && chain[index - 1]?.checkIssued(each) === false)) {
-    tell('has certificates of which one was not issued by the next; order them from the server to the root');
-  }
+  if (chain.some((each, index) => index > 0 && chain[index - 1]?.checkIssued(each) === false))
+    pem.warn(
+      'has certificates of which one was not issued by the next; order them from the server to the root',
+    );
   const [leaf] = chain;
-  const host = listener === 'listen' ? publicHost(tree) : undefined;
-  if (leaf !== undefined && host !== undefined && !isNamed(leaf, host)) {
-    tell('has no certificate for the host of `public_url`');
-  }
+  const host = listener === 'listen' ? publicHost(file) : undefined;
+  if (leaf !== undefined && host !== undefined && !isNamed(leaf, host))
+    pem.warn('has no certificate for the host of `public_url`');
 }
 
 /** The host that clients check; undefined behind a proxy, where the certificate is for the proxy. */
-function publicHost(tree: YamlMapping): string | undefined {
-  const proxies = findNode(tree, ['listen', 'trusted_proxies'])?.node;
-  const url = nodeText(tree, 'public_url');
-  if (isGiven(proxies) || url === undefined || !URL.canParse(url)) return undefined;
-  return new URL(url).hostname.replace(/^\[|\]$/g, '');
+function publicHost(file: ConfigField): string | undefined {
+  if (file.at('listen', 'trusted_proxies').isGiven) return undefined;
+  return file.at('public_url').url?.hostname.replace(/^\[|\]$/g, '');
 }
 
 function isNamed(leaf: X509Certificate, host: string): boolean {

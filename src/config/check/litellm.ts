@@ -1,6 +1,6 @@
 // Recognizes the configuration of LiteLLM's proxy, and says how its parts are called here. docs/configuration.md has the same table.
-import { findNode, type YamlMapping, type YamlNode, type YamlPosition } from '../source/yaml-tree.ts';
-import { itemsOf } from './upstream-check.ts';
+import type { YamlMapping, YamlPosition } from '../source/yaml-tree.ts';
+import { ConfigField } from './config-field.ts';
 
 const NONE = 'nothing here';
 const FALLBACK = '`targets[].priority` and `fallback_on` of a model';
@@ -75,33 +75,30 @@ const SECTIONS = ['litellm_settings', 'router_settings', 'general_settings'];
 
 /** @returns the fault of a whole file that is LiteLLM's; undefined for any other, also one with parts of both */
 export function litellmFault(tree: YamlMapping): YamlPosition | undefined {
-  const own = ['model_list', ...SECTIONS].find((name) => tree.entries.has(name));
-  const key = own === undefined ? undefined : tree.entries.get(own)?.key;
-  if (key === undefined || ['upstreams', 'models'].some((name) => tree.entries.has(name))) return undefined;
-  const parts = new Set(keysOf(tree, ''));
-  for (const section of SECTIONS) keysOf(findNode(tree, [section])?.node, section, parts);
-  for (const item of itemsOf(tree, 'model_list')) {
-    keysOf(item, 'model_list', parts);
-    for (const part of ['litellm_params', 'model_info']) keysOf(findNode(item, [part])?.node, part, parts);
-  }
+  const file = ConfigField.root(tree, { faults: [], warnings: [] });
+  const isThere = ({ node }: ConfigField): boolean => node !== undefined;
+  const sections = SECTIONS.map((name) => file.at(name));
+  const list = file.at('model_list');
+  const own = [list, ...sections].find(isThere);
+  if (own === undefined || ['upstreams', 'models'].some((name) => isThere(file.at(name)))) return undefined;
+  const inItems = list.items.flatMap((item) => [item, item.at('litellm_params'), item.at('model_info')]);
+  const parts = new Set([file, ...sections, ...inItems].flatMap(partsOf));
   const rows = Object.entries(LITELLM_PARTS).filter(([name]) => parts.has(name));
-  if (hasVariable(tree)) rows.push(['os.environ/NAME', `\`\${NAME}\``]);
+  if (hasVariable(file)) rows.push(['os.environ/NAME', `\`\${NAME}\``]);
   const width = Math.max(...rows.map(([name]) => name.length));
   const message = [
     'this is the configuration of LiteLLM, which has another format. Write a new file (`tollgate init`); what this one has is called here:',
     ...rows.map(([name, here]) => `  ${name.padEnd(width)}  ${here}`),
   ].join('\n');
-  return { at: key.start, message };
+  return { at: own.key.start, message };
 }
 
-function keysOf(node: YamlNode | undefined, prefix: string, keys: Set<string> = new Set()): Set<string> {
-  if (node?.kind !== 'branch') return keys;
-  for (const name of node.entries.keys()) keys.add(prefix === '' ? name : `${prefix}.${name}`);
-  return keys;
+/** The fields of a mapping, as `LITELLM_PARTS` names them. */
+function partsOf({ path, entries }: ConfigField): readonly string[] {
+  const section = path.findLast((step) => typeof step === 'string');
+  return entries.map(({ name }) => (section === undefined ? name : `${section}.${name}`));
 }
 
-function hasVariable(node: YamlNode): boolean {
-  if (node.kind === 'branch') return [...node.entries.values()].some(({ value }) => hasVariable(value));
-  if (node.kind === 'list') return node.items.some(hasVariable);
-  return node.kind === 'leaf' && node.value.startsWith('os.environ/');
+function hasVariable({ text, entries, items }: ConfigField): boolean {
+  return [...entries, ...items].some(hasVariable) || (text ?? '').startsWith('os.environ/');
 }

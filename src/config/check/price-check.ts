@@ -1,57 +1,35 @@
 // Checks of prices against the rest of the configuration: one currency for all of them.
 import { currencyFault, readCurrency } from '../schema/price-schema.ts';
-import {
-  findNode,
-  nodeText,
-  type ReportFault,
-  type YamlMapping,
-  type YamlNode,
-  type YamlPath,
-} from '../source/yaml-tree.ts';
+import type { ConfigField } from './config-field.ts';
 
 /** The `currency` of the configuration; `unknown` where it has a fault. */
 export type MainCurrency = { readonly code: string | undefined } | 'unknown';
 
-export function mainCurrency(tree: YamlMapping): MainCurrency {
-  const given = nodeText(tree, 'currency');
-  if (given === undefined) return { code: undefined };
-  const reading = readCurrency(given);
+/** @param file the configuration */
+export function mainCurrency(file: ConfigField): MainCurrency {
+  const { text } = file.at('currency');
+  if (text === undefined) return { code: undefined };
+  const reading = readCurrency(text);
   return reading.ok ? { code: reading.value } : 'unknown';
 }
 
 /** Checks the member `currency` of a mapping, where it has one. */
-export function checkCurrency(node: YamlNode, path: YamlPath, main: MainCurrency, fault: ReportFault): void {
-  const given = findNode(node, ['currency'])?.node;
-  const reading = readCurrency(nodeText(given) ?? '');
-  if (given === undefined || !reading.ok || main === 'unknown') return;
+export function checkCurrency(holder: ConfigField, main: MainCurrency): void {
+  const currency = holder.at('currency');
+  const reading = readCurrency(currency.text ?? '');
+  if (!reading.ok || main === 'unknown') return;
   const found = currencyFault(reading.value, main.code);
-  if (found !== undefined) fault(given.span.start, [...path, 'currency'], found);
+  if (found !== undefined) currency.fault(found);
 }
 
 /** Checks a `price`: one, or a list. */
-export function checkPrice(
-  node: YamlNode | undefined,
-  path: YamlPath,
-  main: MainCurrency,
-  fault: ReportFault,
-): void {
-  if (node?.kind === 'branch') checkCurrency(node, path, main, fault);
-  if (node?.kind !== 'list') return;
-  for (const [index, item] of node.items.entries()) checkCurrency(item, [...path, index], main, fault);
+export function checkPrice(price: ConfigField, main: MainCurrency): void {
+  for (const each of [price, ...price.items]) checkCurrency(each, main);
 }
 
 /** Checks the prices of models and targets. */
-export function checkPrices(tree: YamlMapping, fault: ReportFault): void {
-  const main = mainCurrency(tree);
-  const models = findNode(tree, ['models'])?.node;
-  if (models?.kind !== 'branch') return;
-  for (const [name, { value }] of models.entries) {
-    const path = ['models', name];
-    checkPrice(findNode(value, ['price'])?.node, [...path, 'price'], main, fault);
-    const targets = findNode(value, ['targets'])?.node;
-    for (const [index, target] of (targets?.kind === 'list' ? targets.items : []).entries()) {
-      const place = [...path, 'targets', index, 'price'];
-      checkPrice(findNode(target, ['price'])?.node, place, main, fault);
-    }
-  }
+export function checkPrices(file: ConfigField): void {
+  const main = mainCurrency(file);
+  for (const model of file.at('models').entries)
+    for (const holder of [model, ...model.at('targets').items]) checkPrice(holder.at('price'), main);
 }

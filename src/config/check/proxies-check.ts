@@ -2,21 +2,18 @@
 // client's limits and failure count.
 import { isIP } from 'node:net';
 import { isLoopbackAddress } from '../schema/addresses.ts';
-import { findNode, nodeText, type ReportFault, type YamlMapping } from '../source/yaml-tree.ts';
+import type { ConfigField } from './config-field.ts';
 
 /** Prefix lengths of the largest networks that are plausible for load balancers. */
 const MIN_BITS = { 4: 16, 6: 48 } as const;
 /** Length of the prefix of IPv4-mapped IPv6 addresses (`::ffff:10.0.0.0/104`). */
 const MAPPED_BITS = 96;
 
-export function checkTrustedProxies(tree: YamlMapping, warn: ReportFault): void {
-  const list = findNode(tree, ['listen', 'trusted_proxies'])?.node;
-  if (list?.kind !== 'list') return;
-  for (const [index, item] of list.items.entries()) {
-    const [address = '', bits] = (nodeText(item) ?? '').split('/');
-    if (bits === undefined) continue;
-    const message = faultOf(address, Number(bits));
-    if (message !== undefined) warn(item.span.start, ['listen', 'trusted_proxies', index], message);
+export function checkTrustedProxies(file: ConfigField): void {
+  for (const item of file.at('listen', 'trusted_proxies').items) {
+    const [address = '', bits] = (item.text ?? '').split('/');
+    const message = bits === undefined ? undefined : faultOf(address, Number(bits));
+    if (message !== undefined) item.warn(message);
   }
 }
 

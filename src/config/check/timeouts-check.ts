@@ -2,14 +2,7 @@
 // those of target, model and upstream, together with `retry`, `stream` and `hedge`.
 
 import { formatDuration, readDecimal, readDuration } from '../schema/units.ts';
-import {
-  findNode,
-  nodeText,
-  type ReportFault,
-  type YamlMapping,
-  type YamlNode,
-  type YamlPath,
-} from '../source/yaml-tree.ts';
+import type { ConfigField } from './config-field.ts';
 
 /** Default timeout of OpenAI's SDKs. */
 const SDK_WAIT_MS = 600_000;
@@ -21,103 +14,75 @@ const THINKING =
   /(^|[/.:_-])(o[134]|gpt-5|gpt-oss|codex|r1|qwq|magistral|deep-research|reason(er|ing)|think(er|ing)?)(?![a-z0-9])/i;
 
 const FIELDS = ['headers', 'first_token', 'idle', 'total'] as const;
-type Field = (typeof FIELDS)[number];
 
 /** A duration set in the file. */
 interface Given {
   readonly ms: number;
-  readonly at: number;
-  readonly path: YamlPath;
+  readonly field: ConfigField;
 }
 
-function givenAt(tree: YamlNode, ...path: YamlPath): Given | undefined {
-  const place = findNode(tree, path)?.node;
-  const reading = readDuration(nodeText(place) ?? '');
-  return reading.ok && place !== undefined ? { ms: reading.value, at: place.span.start, path } : undefined;
+function given(field: ConfigField): Given | undefined {
+  const reading = readDuration(field.text ?? '');
+  return reading.ok ? { ms: reading.value, field } : undefined;
 }
 
-export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
+export function checkTimeouts(file: ConfigField): void {
   const seen = new Set<string>();
   /** Reports a warning that several targets share only once. */
-  const once = ({ at, path }: Given, message: string): void => {
-    const key = `${at} ${message}`;
-    if (!seen.has(key)) warn(at, path, message);
+  const once = ({ field }: Given, message: string): void => {
+    const key = `${field.start} ${message}`;
+    if (!seen.has(key)) field.warn(message);
     seen.add(key);
   };
-  const deadline = givenAt(tree, 'retry', 'deadline');
+  const deadline = given(file.at('retry', 'deadline'));
   const search = deadline?.ms ?? 600_000;
-  const commit = givenAt(tree, 'stream', 'commit_after')?.ms ?? 5_000;
-  const models = tree.entries.get('models')?.value;
-  if (models?.kind !== 'branch') return;
-  for (const [name, { value: model }] of models.entries) {
-    const list = findNode(model, ['targets'])?.node;
-    if (list?.kind !== 'list') continue;
-    const after = givenAt(tree, 'models', name, 'hedge', 'after');
-    const active = list.items.filter(isActive);
-    for (const [index, target] of list.items.entries()) {
-      const upstream = nodeText(target, 'upstream') ?? '';
-      const places: readonly YamlPath[] = [
-        ['models', name, 'targets', index],
-        ['models', name],
-        ['upstreams', upstream],
-      ];
-      const of = (field: Field): Given | undefined => {
-        for (const place of places) {
-          const given = givenAt(tree, ...place, 'timeouts', field);
-          if (given !== undefined) return given;
-        }
-        return undefined;
-      };
-      const [headers, first, idle, total] = FIELDS.map(of);
+  const commit = given(file.at('stream', 'commit_after'))?.ms ?? 5_000;
+  const [inTime, toCommit, ping, sdkWait] = [search, commit, PING_MS, SDK_WAIT_MS].map(formatDuration);
+  for (const model of file.at('models').entries) {
+    const after = given(model.at('hedge', 'after'));
+    const targets = model.at('targets').items;
+    const isChoice = targets.filter(isActive).length > 1;
+    for (const target of targets) {
+      const holders = [target, model, file.at('upstreams', target.at('upstream').text ?? '')];
+      const [headers, first, idle, total] = FIELDS.map((field) =>
+        holders.map((holder) => given(holder.at('timeouts', field))).find((each) => each !== undefined),
+      );
       const totalMs = total?.ms ?? 3_600_000;
       for (const each of [headers, first, idle]) {
         if (each === undefined) continue;
         if (each.ms > totalMs)
           once(each, `is longer than \`total\` (${formatDuration(totalMs)}), so it never takes effect`);
         else if (each !== idle && each.ms > search)
-          once(
-            each,
-            `is longer than \`retry.deadline\` (${formatDuration(search)}), so it never takes effect`,
-          );
-        if (each !== idle && after !== undefined && after.ms >= each.ms && active.length > 1)
-          once(
-            after,
-            `is not shorter than \`${String(each.path.at(-1))}\` (${formatDuration(each.ms)}), so no hedge request is ever sent`,
-          );
+          once(each, `is longer than \`retry.deadline\` (${inTime}), so it never takes effect`);
+        if (each !== idle && after !== undefined && after.ms >= each.ms && isChoice) {
+          const bound = `\`${each.field.name}\` (${formatDuration(each.ms)})`;
+          once(after, `is not shorter than ${bound}, so no hedge request is ever sent`);
+        }
       }
-      if (deadline !== undefined && total !== undefined && deadline.ms < total.ms)
-        once(
-          deadline,
-          `is shorter than \`total\` (${formatDuration(total.ms)}): JSON responses, whose headers come only when they are complete, end there`,
-        );
-      if (first !== undefined && first.ms >= commit && active.length > 1)
-        once(
-          first,
-          `is not shorter than \`stream.commit_after\` (${formatDuration(commit)}), after which no other target is tried; raise that, or lower this`,
-        );
+      if (deadline !== undefined && total !== undefined && deadline.ms < total.ms) {
+        const what = 'JSON responses, whose headers come only when they are complete, end there';
+        once(deadline, `is shorter than \`total\` (${formatDuration(total.ms)}): ${what}`);
+      }
+      if (first !== undefined && first.ms >= commit && isChoice) {
+        const what = 'after which no other target is tried; raise that, or lower this';
+        once(first, `is not shorter than \`stream.commit_after\` (${toCommit}), ${what}`);
+      }
       if (idle !== undefined && idle.ms < PING_MS)
-        once(
-          idle,
-          `is shorter than ${formatDuration(PING_MS)}, and upstreams may stay silent that long while they think`,
-        );
-      const there = nodeText(target, 'model') ?? '';
-      if (!THINKING.test(name) && !THINKING.test(there)) continue;
-      if (total !== undefined && total.ms < SDK_WAIT_MS)
-        once(
-          total,
-          `ends responses of a model that may think for longer; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
-        );
-      if (headers !== undefined && headers.ms < SDK_WAIT_MS)
-        once(
-          headers,
-          `ends JSON responses of a model that may think for longer, because their headers come only when they are complete; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
-        );
+        once(idle, `is shorter than ${ping}, and upstreams may stay silent that long while they think`);
+      if (!THINKING.test(model.name) && !THINKING.test(target.at('model').text ?? '')) continue;
+      const thinks = 'responses of a model that may think for longer';
+      const sdks = `OpenAI's SDKs wait for ${sdkWait}`;
+      if (total !== undefined && total.ms < SDK_WAIT_MS) once(total, `ends ${thinks}; ${sdks}`);
+      if (headers !== undefined && headers.ms < SDK_WAIT_MS) {
+        const why = 'because their headers come only when they are complete';
+        once(headers, `ends JSON ${thinks}, ${why}; ${sdks}`);
+      }
     }
   }
 }
 
 /** Whether the target has a weight above 0, so that it gets requests. */
-function isActive(target: YamlNode): boolean {
-  const weight = readDecimal(nodeText(target, 'weight') ?? '1');
+function isActive(target: ConfigField): boolean {
+  const weight = readDecimal(target.at('weight').text ?? '1');
   return !weight.ok || weight.value > 0;
 }

@@ -1,16 +1,7 @@
 // Checks of each upstream by itself, and whether anything uses it.
 import { isLoopback, readBaseUrl } from '../schema/addresses.ts';
-import {
-  findNode,
-  isGiven,
-  nodeText,
-  type ReportFault,
-  type YamlMapping,
-  type YamlNode,
-  type YamlPair,
-  type YamlPath,
-} from '../source/yaml-tree.ts';
 import { checkAuth } from './auth-check.ts';
+import type { ConfigField } from './config-field.ts';
 import { checkTls } from './outbound-check.ts';
 
 /** Paths of base URLs at vendors that have only these, by host, and the one to suggest; docs/vendors.md has the same. */
@@ -37,127 +28,69 @@ function vendorBase({ hostname, pathname }: URL): string | undefined {
   return `is probably not where this vendor serves: its base URL ${path === '' ? 'has no path' : `ends with \`${path}\``}`;
 }
 
-export function entriesOf(tree: YamlNode | undefined, ...path: YamlPath): ReadonlyMap<string, YamlPair> {
-  const node = tree === undefined ? undefined : findNode(tree, path)?.node;
-  return node?.kind === 'branch' ? node.entries : new Map<string, YamlPair>();
-}
-
-export function itemsOf(tree: YamlNode, ...path: YamlPath): readonly YamlNode[] {
-  const node = findNode(tree, path)?.node;
-  return node?.kind === 'list' ? node.items : [];
-}
-
 /** Header names are case-insensitive; parameter names that differ only in case are a mistake. */
-function checkCase(entries: ReadonlyMap<string, YamlPair>, path: YamlPath, fault: ReportFault): void {
+function checkCase(entries: readonly ConfigField[]): void {
   const seen = new Set<string>();
-  for (const [key, entry] of entries) {
-    const folded = key.toLowerCase();
-    if (seen.has(folded)) fault(entry.key.start, [...path, key], 'is given twice, with different case');
+  for (const { name, key } of entries) {
+    const folded = name.toLowerCase();
+    if (seen.has(folded)) key.fault('is given twice, with different case');
     seen.add(folded);
   }
 }
 
-export function checkUpstream(
-  name: string,
-  { key, value }: YamlPair,
-  fault: ReportFault,
-  warn: ReportFault,
-): void {
-  if (value.kind !== 'branch') return;
-  const path = ['upstreams', name];
-  const has = (field: string): boolean => isGiven(value.entries.get(field)?.value);
-  const builtin = value.entries.get('builtin');
-  if (!has('base_url') && !has('builtin')) {
-    fault(key.start, path, 'needs a `base_url`, or `builtin: echo`');
-  }
-  if (has('builtin') && builtin !== undefined) {
-    if (has('base_url'))
-      fault(
-        builtin.key.start,
-        [...path, 'builtin'],
-        'and `base_url` are mutually exclusive; remove one of them',
-      );
-    for (const field of has('base_url')
-      ? []
-      : ['protocol', 'api_key', 'headers', 'forward_headers', 'query', 'proxy', 'tls']) {
-      const entry = value.entries.get(field);
-      if (entry !== undefined && has(field)) {
-        fault(entry.key.start, [...path, field], 'has no effect with `builtin`; remove it');
-      }
-    }
-  }
-  const headers = entriesOf(value, 'headers');
-  checkCase(headers, [...path, 'headers'], fault);
-  for (const [header, entry] of headers) {
-    const other = ['api_key', 'auth'].find(has);
-    const own =
-      other === 'api_key' && nodeText(value, 'protocol') === 'anthropic' ? 'x-api-key' : 'authorization';
-    if (other !== undefined && header.toLowerCase() === own) {
-      fault(entry.key.start, [...path, 'headers', header], `is also set by \`${other}\`; remove one of them`);
-    }
-  }
-  for (const [index, item] of itemsOf(value, 'forward_headers').entries()) {
-    const header = nodeText(item)?.toLowerCase();
-    if ([...headers.keys()].some((each) => each.toLowerCase() === header))
-      fault(
-        item.span.start,
-        [...path, 'forward_headers', index],
-        'is also set by `headers`; remove one of them',
-      );
-  }
-  checkAuth(value, path, fault, warn);
-  checkOldMembers(value, path, fault, warn);
-  checkTls(value, path, fault, warn);
-  const query = entriesOf(value, 'query');
-  checkCase(query, [...path, 'query'], fault);
-  const base = nodeText(value, 'base_url');
-  if (base === undefined || !readBaseUrl(base).ok) return;
-  const url = new URL(base);
-  for (const [parameter, entry] of query) {
-    if (url.searchParams.has(parameter)) {
-      fault(entry.key.start, [...path, 'query', parameter], 'is also in the query of `base_url`');
-    }
-  }
-  const at = value.entries.get('base_url')?.value.span.start ?? key.start;
+export function checkUpstream(upstream: ConfigField): void {
+  if (upstream.node?.kind !== 'branch') return;
+  const has = (field: string): boolean => upstream.at(field).isGiven;
+  if (!has('base_url') && !has('builtin')) upstream.key.fault('needs a `base_url`, or `builtin: echo`');
+  if (has('base_url') && has('builtin'))
+    upstream.at('builtin').key.fault('and `base_url` are mutually exclusive; remove one of them');
+  else if (has('builtin'))
+    for (const field of ['protocol', 'api_key', 'headers', 'forward_headers', 'query', 'proxy', 'tls'])
+      if (has(field)) upstream.at(field).key.fault('has no effect with `builtin`; remove it');
+  const headers = upstream.at('headers').entries;
+  checkCase(headers);
+  const other = ['api_key', 'auth'].find(has);
+  const isOther = other === 'api_key' && upstream.at('protocol').text === 'anthropic';
+  for (const { name, key } of headers)
+    if (other !== undefined && name.toLowerCase() === (isOther ? 'x-api-key' : 'authorization'))
+      key.fault(`is also set by \`${other}\`; remove one of them`);
+  for (const item of upstream.at('forward_headers').items)
+    if (headers.some(({ name }) => name.toLowerCase() === item.text?.toLowerCase()))
+      item.fault('is also set by `headers`; remove one of them');
+  checkAuth(upstream);
+  checkOldMembers(upstream);
+  checkTls(upstream);
+  const query = upstream.at('query').entries;
+  checkCase(query);
+  const base = upstream.at('base_url');
+  if (base.text === undefined || !readBaseUrl(base.text).ok) return;
+  const url = new URL(base.text);
+  for (const { name, key } of query)
+    if (url.searchParams.has(name)) key.fault('is also in the query of `base_url`');
   const advice = vendorBase(url);
-  if (advice !== undefined) warn(at, [...path, 'base_url'], advice);
-  const apiKey = value.entries.get('api_key')?.value;
-  const given = nodeText(apiKey) ?? '';
-  if (apiKey !== undefined && /^bearer\s/i.test(given))
-    warn(
-      apiKey.span.start,
-      [...path, 'api_key'],
-      'begins with `Bearer`, which the gateway adds itself; remove it',
-    );
+  if (advice !== undefined) base.warn(advice);
+  const apiKey = upstream.at('api_key');
+  if (/^bearer\s/i.test(apiKey.text ?? ''))
+    apiKey.warn('begins with `Bearer`, which the gateway adds itself; remove it');
   const credential =
-    has('api_key') || has('auth') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
-  if (url.protocol === 'http:' && credential && !isLoopback(url)) {
-    warn(at, [...path, 'base_url'], 'sends its credential over plain http to another machine');
-  }
+    has('api_key') || has('auth') || headers.some(({ name }) => /auth|key|token/i.test(name));
+  if (url.protocol === 'http:' && credential && !isLoopback(url))
+    base.warn('sends its credential over plain http to another machine');
 }
 
 /** The earlier name of `body`. */
-export function checkOldMembers(
-  entry: YamlNode,
-  path: YamlPath,
-  fault: ReportFault,
-  warn: ReportFault,
-): void {
-  const members = entry.kind === 'branch' ? entry.entries.get('members') : undefined;
-  if (members === undefined || !isGiven(members.value)) return;
-  const at = [...path, 'members'];
-  if (isGiven(findNode(entry, ['body'])?.node))
-    fault(members.key.start, at, 'is the earlier name of `body`: move its rules there');
-  else warn(members.key.start, at, 'is deprecated: rename it to `body`');
+export function checkOldMembers(holder: ConfigField): void {
+  const members = holder.at('members');
+  if (!members.isGiven) return;
+  if (holder.at('body').isGiven) members.key.fault('is the earlier name of `body`: move its rules there');
+  else members.key.warn('is deprecated: rename it to `body`');
 }
 
 /** Warns of upstreams in service that no model and no other section uses. */
-export function checkUse(tree: YamlMapping, warn: ReportFault): void {
-  const used = new Set([nodeText(tree, 'passthrough', 'upstream')]);
-  for (const { value } of entriesOf(tree, 'models').values())
-    for (const target of itemsOf(value, 'targets')) used.add(nodeText(target, 'upstream'));
-  for (const [name, { key, value }] of entriesOf(tree, 'upstreams')) {
-    if (!used.has(name) && nodeText(value, 'enabled') !== 'false')
-      warn(key.start, ['upstreams', name], 'is not used: no model has a target there');
-  }
+export function checkUse(file: ConfigField): void {
+  const targets = file.at('models').entries.flatMap((model) => model.at('targets').items);
+  const used = new Set([file.at('passthrough'), ...targets].map((user) => user.at('upstream').text));
+  for (const upstream of file.at('upstreams').entries)
+    if (!used.has(upstream.name) && upstream.at('enabled').text !== 'false')
+      upstream.key.warn('is not used: no model has a target there');
 }

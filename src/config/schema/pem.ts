@@ -58,9 +58,7 @@ export function tlsFault({
   cert,
   key,
 }: {
-  ca?: string;
-  cert?: string;
-  key?: string;
+  readonly [Part in 'ca' | 'cert' | 'key']?: string | undefined;
 }): string | undefined {
   if (cert !== undefined && key !== undefined) {
     const privateKey = createPrivateKey(key);

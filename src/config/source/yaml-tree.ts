@@ -246,31 +246,25 @@ export function readTree(text: string, env: NodeJS.ProcessEnv, fileValues: FileV
   return { tree: reader.root(text.length), marks: reader.marks, files: reader.files };
 }
 
-/** The node at a path, with its key if it has one; undefined if absent. */
-export function findNode(
-  tree: YamlNode,
-  path: YamlPath,
-): { readonly node: YamlNode; readonly key?: SourceSpan } | undefined {
-  let found: { readonly node: YamlNode; readonly key?: SourceSpan } = { node: tree };
-  for (const step of path) {
-    const { node } = found;
-    if (node.kind === 'branch' && typeof step === 'string') {
-      const entry = node.entries.get(step);
-      if (entry === undefined) return undefined;
-      found = { node: entry.value, key: entry.key };
-    } else if (node.kind === 'list' && typeof step === 'number') {
-      const item = node.items[step];
-      if (item === undefined) return undefined;
-      found = { node: item };
-    } else {
-      return undefined;
-    }
-  }
-  return found;
+interface Found {
+  readonly node: YamlNode;
+  readonly key?: SourceSpan;
 }
 
-/** Reports a fault or a warning. */
-export type ReportFault = (at: number, path: YamlPath, message: string) => void;
+/** The node at one step below another, with its key if it has one; undefined if absent. */
+export function stepInto(tree: YamlNode, step: PropertyKey): Found | undefined {
+  if (tree.kind === 'branch' && typeof step === 'string') {
+    const entry = tree.entries.get(step);
+    return entry && { node: entry.value, key: entry.key };
+  }
+  const item = tree.kind === 'list' && typeof step === 'number' ? tree.items[step] : undefined;
+  return item && { node: item };
+}
+
+/** The node at a path, as `stepInto`. */
+export function findNode(tree: YamlNode, path: YamlPath): Found | undefined {
+  return path.reduce<Found | undefined>((found, step) => found && stepInto(found.node, step), { node: tree });
+}
 
 /** Whether the node has a value. */
 export const isGiven = (node: YamlNode | undefined): node is YamlNode =>
