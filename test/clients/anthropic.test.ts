@@ -6,74 +6,40 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { fleetingClock, startGateway } from '../helpers/gateway.ts';
 import { tempDir } from '../helpers/wait.ts';
 import { differences } from './comparison/compare.ts';
 import { npmPackages } from './comparison/installs.ts';
 import { runProgram } from './comparison/program.ts';
 import { pythonPackages } from './comparison/python-packages.ts';
 import { MODEL, type SentMessage, startMessagesServer } from './comparison/servers/messages.ts';
+import {
+  available,
+  type Play,
+  playDirectly,
+  playThroughGateway,
+  type Session,
+} from './comparison/session.ts';
 import { type CallResult, type Target, Unavailable } from './comparison/types.ts';
 
 const program = (path: string): string =>
   fileURLToPath(new URL(`comparison/clients/${path}`, import.meta.url));
 
 type Run<T> = (target: Target) => Promise<T>;
-interface Session<T> {
-  readonly result: T;
-  readonly sent: readonly SentMessage[];
-}
+type MessagesSession<T> = Session<T, SentMessage>;
 
-async function directly<T>(run: Run<T>): Promise<Session<T>> {
-  const server = await startMessagesServer();
-  try {
-    return { result: await run(targetOf(server.url, 'key-of-the-vendor')), sent: server.sent };
-  } finally {
-    await server.close();
-  }
-}
-
-async function throughGateway<T>(run: Run<T>): Promise<Session<T>> {
-  const server = await startMessagesServer();
-  try {
-    await using gateway = await startGateway({
-      now: fleetingClock(),
-      config: {
-        upstreams: {
-          vendor: { base_url: `${server.url}/v1`, protocol: 'anthropic', api_key: 'key-of-the-vendor' },
-        },
-        models: { [MODEL]: { targets: [{ upstream: 'vendor', model: MODEL }] } },
-        // The retries of the gateway are its own feature; here those of the libraries are counted.
-        retry: { attempts: 1 },
-      },
-    });
-    return { result: await run(targetOf(gateway.url, await gateway.key())), sent: server.sent };
-  } finally {
-    await server.close();
-  }
-}
-
-const targetOf = (baseUrl: string, apiKey: string): Target => ({
-  baseUrl,
-  apiKey,
-  model: MODEL,
-  embeddingModel: '',
+const playOf = <T>(run: Run<T>): Play<T, SentMessage> => ({
+  start: startMessagesServer,
+  run,
+  models: [MODEL],
+  upstream: { protocol: 'anthropic' },
 });
-
-/** What `prepare` installs; skips the test where it cannot. */
-async function available<T>(prepare: () => Promise<T>, skip: (why: string) => never): Promise<T> {
-  try {
-    return await prepare();
-  } catch (error) {
-    if (error instanceof Unavailable) skip(error.message);
-    throw error;
-  }
-}
+const directly = <T>(run: Run<T>) => playDirectly(playOf(run));
+const throughGateway = <T>(run: Run<T>) => playThroughGateway(playOf(run));
 
 /** A stream that breaks: directly the library may see nothing of it, and with the gateway it throws. */
 const BROKEN = ['error.cut', 'error.end'];
 
-function expectSame(direct: Session<CallResult[]>, through: Session<CallResult[]>): void {
+function expectSame(direct: MessagesSession<CallResult[]>, through: MessagesSession<CallResult[]>): void {
   const found = direct.result.flatMap((each, index) => {
     const other = through.result[index];
     if (other === undefined || BROKEN.includes(each.call)) return [];

@@ -30,9 +30,17 @@ export async function pythonPackages(name: string): Promise<string> {
     [file],
     async (partial) => {
       await run('python3', ['-m', 'venv', partial], { timeout: INSTALL_MS });
-      // The file pins all packages, so pip need not resolve anything. An environment can be moved when it is used by way of
+      // The file pins all packages, so pip need not resolve anything, and Python compiles what it imports, which is the smaller part. An environment can be moved when it is used by way of
       // its interpreter, and not by its scripts.
-      const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--disable-pip-version-check'];
+      const pip = [
+        '-m',
+        'pip',
+        'install',
+        '--quiet',
+        '--no-deps',
+        '--no-compile',
+        '--disable-pip-version-check',
+      ];
       await run(interpreterOf(partial), [...pip, '--requirement', file], {
         timeout: INSTALL_MS,
         maxBuffer: 16 << 20,

@@ -1,5 +1,7 @@
 // The clients for Python: which program, with which installed packages, each of them is.
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { cacheFolder } from '../installs.ts';
 import { runProgram } from '../program.ts';
 import { pinnedVersion, pythonPackages } from '../python-packages.ts';
 import { CALLS, type ComparedClient } from '../types.ts';
@@ -19,7 +21,7 @@ interface PythonClient {
 const QUIET = {
   LITELLM_LOCAL_MODEL_COST_MAP: 'True',
   LANGSMITH_TRACING: 'false',
-  PYTHONDONTWRITEBYTECODE: '1',
+  PYTHONPYCACHEPREFIX: join(cacheFolder(), 'python-cache'),
 };
 
 function pythonClient({ name, packageName, requirements, program, calls }: PythonClient): ComparedClient {

@@ -53,7 +53,7 @@ interface Asked {
   readonly hasToolResult: boolean;
 }
 
-interface Answer {
+export interface Answer {
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
   /** A JSON body. */
@@ -187,15 +187,11 @@ export const scripted: ComparedServer = {
   name: 'scripted',
   version: 'of the checkout',
   start: async (): Promise<RunningServer> => {
-    const server = createServer(async (request, response) => {
-      const body = (await buffer(request)).toString('utf8');
-      const path = (request.url ?? '').replace(AZURE, '/v1/').replace(/\?api-version=.*/, '');
-      await send(answerTo(path, body), response);
-    });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    const { url, close } = await startScripted((path, body) =>
+      answerTo(path.replace(AZURE, '/v1/').replace(/\?api-version=.*/, ''), body),
+    );
     return {
-      baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+      baseUrl: `${url}/v1`,
       apiKey: 'credential-of-scripted',
       model: MODEL,
       embeddingModel: 'vendor-embedding',
@@ -205,12 +201,7 @@ export const scripted: ComparedServer = {
         'responses.tools': 'the answers of this script call no tool there',
         'responses.websocket': 'this script has no WebSockets',
       },
-      close: async () => {
-        const closed = once(server, 'close');
-        server.close();
-        server.closeAllConnections();
-        await closed;
-      },
+      close,
     };
   },
 };
@@ -238,6 +229,41 @@ const askedBy = (body: string): Asked => ({
   hasUsage: /"include_usage": ?true/.test(body),
   hasToolResult: /"role": ?"tool"/.test(body),
 });
+
+/** What a server was sent. */
+export interface Sent {
+  /** The path, and a query. */
+  readonly target: string;
+  readonly body: string;
+}
+
+/** A server on loopback that gives these answers, and keeps what it was sent. */
+export async function startScripted(answer: (target: string, body: string) => Answer): Promise<{
+  /** Without a path. */
+  readonly url: string;
+  readonly sent: readonly Sent[];
+  close(): Promise<void>;
+}> {
+  const sent: Sent[] = [];
+  const server = createServer(async (request, response) => {
+    const body = (await buffer(request)).toString('utf8');
+    const target = request.url ?? '';
+    sent.push({ target, body });
+    await send(answer(target, body), response);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    sent,
+    close: async () => {
+      const closed = once(server, 'close');
+      server.close();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
 
 async function send(
   { status = 200, headers, json, frames, isCut, sound }: Answer,
