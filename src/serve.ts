@@ -6,7 +6,7 @@ import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
 import type { CommandRunner } from './console/console-desk.ts';
 import { VERSION } from './package-files.ts';
-import { tuneHeap } from './process/heap-tuning.ts';
+import { releaseStartMemory, tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
@@ -48,6 +48,7 @@ type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
   tuneHeap();
+  releaseStartMemory(() => app.inFlight === 0);
   return app;
 }
 

@@ -4,9 +4,17 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 
-const CHILD = fileURLToPath(new URL('./children/young-garbage.ts', import.meta.url));
+const child = (name: string): string => fileURLToPath(new URL(`./children/${name}.ts`, import.meta.url));
 
 test('short-lived objects cause no full collection of the heap', async () => {
-  const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', CHILD]);
+  const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', child('young-garbage')]);
   expect(JSON.parse(stdout)).toEqual({ warmedUp: true, full: 0, kept: 400_000 });
+});
+
+test('what only the start needed is given back once nothing is under way', async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [child('start-garbage')]);
+  const { busy, rest, kept } = JSON.parse(stdout);
+  expect(kept).toBe(65_536);
+  expect(busy).toBeGreaterThan(8);
+  expect(rest).toBeLessThan(3);
 });
