@@ -4,12 +4,20 @@ import type { KeySecret } from '../auth/hashing/hashing-secret.ts';
 import { KeyAnnouncer } from '../auth/records/key-broadcast.ts';
 import { SharedRecords } from '../auth/records/shared-records.ts';
 import { RedisClient } from '../redis/redis-client.ts';
-import { type Capability, type Confirmation, publish, sendAndConfirm } from '../redis/replicas.ts';
+import {
+  type BroadcastProgress,
+  type Capability,
+  type Confirmation,
+  publish,
+  sendAndConfirm,
+} from '../redis/replicas.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 
 /** Timeout of confirmations. By then no replica accepts the key, unless it reaches neither Redis nor the store. */
 const CONFIRM_MS = 5000;
+/** Deadline of a call to Redis: an operator waits longer than a request, perhaps on a slow link. */
+const COMMAND_MS = 1000;
 
 /** The result of a broadcast: sent, with its confirmations, or not sent. */
 type BroadcastResult =
@@ -22,18 +30,23 @@ export class Fleet implements AsyncDisposable {
   readonly #redis: RedisClient;
   // Silent: the command reports connection errors itself.
   readonly #logger = createLogger(undefined, 'silent');
+  readonly #onProgress: ((progress: BroadcastProgress) => void) | undefined;
   #result: BroadcastResult | undefined;
 
-  /** @param url `redis` of the configuration */
-  static async open(url: string): Promise<Fleet> {
-    const fleet = new Fleet(url);
+  /**
+   * @param url `redis` of the configuration
+   * @param onProgress of the broadcasts with confirmations
+   */
+  static async open(url: string, onProgress?: (progress: BroadcastProgress) => void): Promise<Fleet> {
+    const fleet = new Fleet(url, onProgress);
     await fleet.#redis.start();
     return fleet;
   }
 
-  private constructor(url: string) {
+  private constructor(url: string, onProgress: ((progress: BroadcastProgress) => void) | undefined) {
     this.#url = url;
-    this.#redis = new RedisClient({ url, logger: this.#logger });
+    this.#onProgress = onProgress;
+    this.#redis = new RedisClient({ url, logger: this.#logger, commandMs: COMMAND_MS });
   }
 
   /** For an issued key; it does not wait for confirmations. */
@@ -66,7 +79,10 @@ export class Fleet implements AsyncDisposable {
    * @param deadlineMs maximum wait for the last answer
    */
   async send(body: string, needs: Capability | undefined, deadlineMs = CONFIRM_MS): Promise<BroadcastResult> {
-    const parts = { redis: this.#redis, url: this.#url, logger: this.#logger };
+    const parts = {
+      ...{ redis: this.#redis, url: this.#url, logger: this.#logger },
+      onProgress: this.#onProgress,
+    };
     try {
       this.#result = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, deadlineMs, needs) };
     } catch (error) {
@@ -110,26 +126,34 @@ export function broadcastText(result: BroadcastResult | undefined, many: FleetAc
   return `${confirmed.length} of ${total} replicas ${many}${within}${bound}.`;
 }
 
-/** Warnings about missing confirmations. */
-export function warnings(
-  result: BroadcastResult | undefined,
+/** What is missing of the confirmations, and by when these replicas obey nevertheless; undefined where that says nothing. */
+function shortfall(
+  result: BroadcastResult,
   { one, what, cutOff = 'within 60 s' }: FleetAction,
-): readonly string[] {
-  if (result === undefined || isConfirmed(result)) return [];
-  const bound =
-    `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis ${cutOff}. ` +
-    'Run the command again to retry.';
-  if (result.kind === 'unsent') return [`Warning: failed to notify the replicas: ${result.cause}.`, bound];
+): { readonly problems: readonly string[]; readonly bound: string | undefined } {
+  const bound = `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis ${cutOff}.`;
+  if (result.kind === 'unsent')
+    return { problems: [`failed to notify the replicas: ${result.cause}.`], bound };
   const { missing, incapable } = result.confirmation;
-  return [
+  const problems = [
     ...incapable.map(
       ({ id, version }) =>
-        `Warning: replica ${id} (${version ?? 'an older version'}) does not support ${what}; it ignores this change until it is upgraded or stopped.`,
+        `replica ${id} (${version ?? 'an older version'}) does not support ${what}; it ignores this change until it is upgraded or stopped.`,
     ),
     ...missing.map(
-      ({ id, seenMs }) => `Warning: not confirmed by ${id}, last seen ${Math.round(seenMs / 1000)} s ago.`,
+      ({ id, seenMs }) => `not confirmed by ${id}, last seen ${Math.round(seenMs / 1000)} s ago.`,
     ),
-    ...(missing.length === 0 ? [] : [bound]),
+  ];
+  return { problems, bound: missing.length === 0 ? undefined : bound };
+}
+
+/** Warnings about missing confirmations. */
+export function warnings(result: BroadcastResult | undefined, action: FleetAction): readonly string[] {
+  if (result === undefined || isConfirmed(result)) return [];
+  const { problems, bound } = shortfall(result, action);
+  return [
+    ...problems.map((each) => `Warning: ${each}`),
+    ...(bound === undefined ? [] : [`${bound} Run the command again to retry.`]),
   ];
 }
 
@@ -138,14 +162,19 @@ function totalOf({ confirmed, missing, incapable }: Confirmation): number {
 }
 
 /** The result as `--json` shows it. */
-export function broadcastFields(result: BroadcastResult) {
-  if (result.kind === 'unsent') return { confirmed: 0, error: result.cause };
+export function broadcastFields(result: BroadcastResult, action: FleetAction) {
+  const { problems, bound = null } = shortfall(result, action);
+  const own = isConfirmed(result) ? {} : { problems, bound };
+  if (result.kind === 'unsent') return { confirmed: 0, error: result.cause, ...own };
   const { confirmed, missing, incapable } = result.confirmation;
+  const each = confirmed.map(({ id, ms }) => ({ id, ms: Math.ceil(ms) }));
   return {
     confirmed: confirmed.length,
     total: totalOf(result.confirmation),
-    ms: Math.ceil(Math.max(0, ...confirmed.map((each) => each.ms))),
+    ms: Math.max(0, ...each.map(({ ms }) => ms)),
+    confirmed_by: each,
     missing: missing.map(({ id, seenMs }) => ({ id, last_seen_ms: Math.round(seenMs) })),
     incapable: incapable.map(({ id, version }) => ({ id, version: version ?? null })),
+    ...own,
   };
 }

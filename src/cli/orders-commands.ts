@@ -203,7 +203,7 @@ function onOrder<Options extends Given<typeof DESK>>(
   return (given: Options, io: CommandIo, operand: string): Promise<number> =>
     withStore(given, io, 'must exist', async (store, config) => {
       const order = await findOrder(store, operand);
-      await using fleet = await openFleet(config);
+      await using fleet = await openFleet(config, io);
       const announcer = fleet?.confirmingAnnouncer();
       const metrics = createMetrics();
       const outbound = new Outbound(config.dynamic.outbound);

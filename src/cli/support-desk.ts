@@ -7,8 +7,11 @@ import { type CommandIo, write } from './program/terminal.ts';
 import { openStoreOf } from './support-command.ts';
 
 /** Undefined without Redis in the configuration. */
-export async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
-  return redis === undefined ? undefined : Fleet.open(redis);
+export async function openFleet(
+  { static: { redis } }: Config,
+  { desk }: Pick<CommandIo, 'desk'>,
+): Promise<Fleet | undefined> {
+  return redis === undefined ? undefined : Fleet.open(redis, desk?.onProgress);
 }
 
 /**
@@ -42,7 +45,7 @@ export async function writeChange(
   action: FleetAction,
   { fields, text }: { readonly fields: object; readonly text: string },
 ): Promise<number> {
-  const json = { ...fields, ...(result && { replicas: broadcastFields(result) }) };
+  const json = { ...fields, ...(result && { replicas: broadcastFields(result, action) }) };
   await write(io.stdout, `${isJson ? JSON.stringify(json) : text}\n`);
   for (const line of warnings(result, action)) await write(io.stderr, `${line}\n`);
   return isConfirmed(result) ? 0 : 3;

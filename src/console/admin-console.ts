@@ -14,13 +14,12 @@ import {
   requireSameSite,
   sessionCookie,
 } from './console-identity.ts';
-import { type ConsolePage, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
+import { type ConsolePage, PageStream, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
 import { CONSOLE_PAGES } from './console-pages.ts';
 import { LiveFigures } from './live-figures.ts';
 import { OperatorSessions } from './operator-sessions.ts';
 import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
-import { readFormCall } from './pages/form-body.ts';
-import { formResult, pageError } from './pages/form-result.ts';
+import { answerChange, pageError } from './pages/form-result.ts';
 import { sendLive } from './pages/now-page.ts';
 import { usageCsv } from './pages/report-pages.ts';
 
@@ -121,10 +120,12 @@ export class AdminConsole {
       address: identity.addressOf(request),
     };
     if (request.method === 'POST' && pathname.startsWith('/console/do/')) {
-      const form = readFormCall(await readForm(request));
-      identity.requireOwnPage(request, operator, form.csrf);
-      const result = await formResult(caller, pathname.slice('/console/do/'.length), form);
-      return sendPage(response, result.status, { ...result, operator, pages: CONSOLE_PAGES, headers });
+      const form = await readForm(request);
+      identity.requireOwnPage(request, operator, form.get(CSRF_FIELD) ?? '');
+      const frame = { operator, pages: CONSOLE_PAGES, headers };
+      return await answerChange(caller, pathname.slice('/console/do/'.length), form, (own) => {
+        return new PageStream(response, { ...frame, ...own });
+      });
     }
     if (request.method !== 'GET' && request.method !== 'HEAD') throw new GatewayError('method_not_allowed');
     if (pathname === '/console/live') return sendLive(caller, response);

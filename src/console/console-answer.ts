@@ -32,13 +32,25 @@ export async function readText(request: IncomingMessage, maxBytes: number): Prom
 /** Writes an answer. Does nothing where one has begun. */
 export function send(response: ServerResponse, status: number, body: string, headers: Headers): void {
   if (response.headersSent || response.destroyed) return;
-  const own = Object.entries({ 'content-security-policy': CLOSED_POLICY, ...HEADERS, ...headers });
-  for (const [name, value] of own) if (value !== undefined) response.setHeader(name, value);
+  setHeaders(response, headers);
   response.setHeader('content-length', Buffer.byteLength(body));
-  // An unread body could be taken for the next request.
-  if (!response.req.complete) response.setHeader('connection', 'close');
   response.writeHead(status);
   response.end(body);
+}
+
+/** Begins an answer whose body follows in parts. */
+export function begin(response: ServerResponse, status: number, headers: Headers): void {
+  if (response.headersSent || response.destroyed) return;
+  // Proxies such as nginx pass the parts on as they come.
+  setHeaders(response, { ...headers, 'x-accel-buffering': 'no' });
+  response.writeHead(status);
+}
+
+function setHeaders(response: ServerResponse, headers: Headers): void {
+  const own = Object.entries({ 'content-security-policy': CLOSED_POLICY, ...HEADERS, ...headers });
+  for (const [name, value] of own) if (value !== undefined) response.setHeader(name, value);
+  // An unread body could be taken for the next request.
+  if (!response.req.complete) response.setHeader('connection', 'close');
 }
 
 export function sendJson(

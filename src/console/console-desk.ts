@@ -3,6 +3,7 @@ import type { Writable } from 'node:stream';
 import { Hasher } from '../auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../auth/hashing/hashing-secret.ts';
 import type { Config } from '../config/schema/config-schema.ts';
+import type { BroadcastProgress } from '../redis/replicas.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { UpstreamState } from '../upstream/state/upstream-state.ts';
@@ -30,6 +31,8 @@ interface DeskParts {
   readonly config: () => Config;
   readonly store: Store;
   readonly upstreams: DeskOptions['upstreams'];
+  /** Hears of the replicas that a change waits for. */
+  readonly onProgress?: (progress: BroadcastProgress) => void;
 }
 
 /** What a command works with in place of the configuration and the store that it would open, and of the gateway that it would ask. */

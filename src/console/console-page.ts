@@ -5,7 +5,7 @@ import { hashSource, type Script } from '../billing/pages/page-scripts.ts';
 import { themeOf } from '../billing/pages/theme.ts';
 import type { GatewayError } from '../errors.ts';
 import type { Role } from '../store/operator-record.ts';
-import { send, waitHeaders } from './console-answer.ts';
+import { begin, send, waitHeaders } from './console-answer.ts';
 import type { ConsoleDesk } from './console-desk.ts';
 import { CSRF_FIELD, type Operator } from './console-identity.ts';
 import { CONSOLE_STYLE } from './console-style.ts';
@@ -53,7 +53,38 @@ interface FrameOptions {
 
 /** Answers with a page. */
 export function sendPage(response: ServerResponse, status: number, options: FrameOptions): void {
-  const { title, body, operator, pages = [], here, scripts = [], headers = {} } = options;
+  const { head, foot } = frameOf(options);
+  const { body, scripts = [], headers = {} } = options;
+  send(response, status, `${head}${body.text}${foot}`, { ...pageHeaders(scripts), ...headers });
+}
+
+/** A page that is sent while its body becomes known: browsers show each part as it comes. Sends nothing before the first part. */
+export class PageStream {
+  readonly #response: ServerResponse;
+  readonly #frame: Omit<FrameOptions, 'body'>;
+
+  constructor(response: ServerResponse, frame: Omit<FrameOptions, 'body'>) {
+    this.#response = response;
+    this.#frame = frame;
+  }
+
+  write({ text }: Html): void {
+    const { scripts = [], headers = {} } = this.#frame;
+    // The reader may have gone; the change goes on.
+    if (this.#response.destroyed) return;
+    const isFirst = !this.#response.headersSent;
+    if (isFirst) begin(this.#response, 200, { ...pageHeaders(scripts), ...headers });
+    this.#response.write(isFirst ? `${frameOf(this.#frame).head}${text}` : text);
+  }
+
+  /** The last part; it is a page of its own where nothing was sent before. */
+  end(status: number, own: Pick<FrameOptions, 'title' | 'body' | 'scripts'>): void {
+    if (!this.#response.headersSent) sendPage(this.#response, status, { ...this.#frame, ...own });
+    else this.#response.end(`${own.body.text}${frameOf(this.#frame).foot}`);
+  }
+}
+
+function frameOf({ title, operator, pages = [], here, scripts = [] }: Omit<FrameOptions, 'body'>) {
   const links = pages
     .filter(({ isListed }) => isListed)
     .map(({ path, name }) =>
@@ -64,7 +95,7 @@ export function sendPage(response: ServerResponse, status: number, options: Fram
   const nav =
     operator === undefined ? NOTHING : html`<nav aria-label="Console">${links}</nav>${signOut(operator)}`;
   const csrf = operator?.csrf == null ? NOTHING : html`<meta name="csrf-token" content="${operator.csrf}">\n`;
-  const page = html`<!doctype html>
+  const head = html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -76,13 +107,14 @@ ${csrf}<title>${title} · Tollgate console</title>
 <body>
 <header class="top"><a class="brand" href="/console">Tollgate console</a>${nav}</header>
 <main>
-${body}
+`;
+  const foot = html`
 </main>
 ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
 </body>
 </html>
 `;
-  send(response, status, page.text, { ...pageHeaders(scripts), ...headers });
+  return { head: head.text, foot: foot.text };
 }
 
 function signOut({ name, role, csrf, via }: Operator): Html {

@@ -187,6 +187,19 @@ export interface Confirmation {
   readonly incapable: readonly { readonly id: string; readonly version: string | undefined }[];
 }
 
+/** How a broadcast goes on: for whom it waits, and each that has acknowledged. */
+export type BroadcastProgress =
+  | { readonly kind: 'waiting'; readonly ids: readonly string[] }
+  | { readonly kind: 'confirmed'; readonly id: string; readonly ms: number };
+
+interface BroadcastParts {
+  readonly redis: RedisClient;
+  /** The URL of the same Redis, for the subscription. */
+  readonly url: string;
+  readonly logger: Logger;
+  readonly onProgress?: ((progress: BroadcastProgress) => void) | undefined;
+}
+
 /**
  * Sends a message to all replicas and waits until each capable one has acknowledged that it has applied it.
  *
@@ -195,7 +208,7 @@ export interface Confirmation {
  * @throws RedisUnavailable, RedisCommandError when nothing was sent
  */
 export async function sendAndConfirm(
-  { redis, url, logger }: { readonly redis: RedisClient; readonly url: string; readonly logger: Logger },
+  { redis, url, logger, onProgress }: BroadcastParts,
   body: string,
   deadlineMs: number,
   needs?: Capability,
@@ -215,11 +228,11 @@ export async function sendAndConfirm(
     if (description?.understands.includes(needs) !== true) incapable.set(id, description?.version);
   };
   let sentAt = 0;
-  let onProgress = () => {};
+  let onAnswer = () => {};
   const waitUntil = async (isDone: () => boolean, maxMs: number): Promise<void> => {
     if (isDone()) return;
     const done = new Promise<void>((resolve) => {
-      onProgress = () => isDone() && resolve();
+      onAnswer = () => isDone() && resolve();
     });
     await inTime(done, 'a replica', maxMs).catch(() => {});
   };
@@ -232,8 +245,8 @@ export async function sendAndConfirm(
       const id = at === -1 ? text : text.slice(0, at);
       const ms = performance.now() - sentAt;
       if (!confirmed.has(id)) confirmed.set(id, at === -1 ? { ms } : { ms, reply: text.slice(at + 1) });
-      missing.delete(id);
-      onProgress();
+      if (missing.delete(id)) onProgress?.({ kind: 'confirmed', id, ms });
+      onAnswer();
     },
   });
   // Fails fast while Redis is unavailable, before the wait for a subscription.
@@ -245,6 +258,7 @@ export async function sendAndConfirm(
     // Do not wait for incapable replicas.
     for (const { id, seenMs } of seen) if (!incapable.has(id)) missing.set(id, seenMs);
     const isSeen = new Set(seen.map(({ id }) => id));
+    onProgress?.({ kind: 'waiting', ids: [...missing.keys()] });
     sentAt = performance.now();
     const subscribers = await publish(redis, { body, ack });
     await waitUntil(() => missing.size === 0, deadlineMs);

@@ -16,7 +16,7 @@ afterAll(() => setting[Symbol.asyncDispose]());
 
 const tollgate = (...argv: string[]) => setting.commands.tollgate(...argv);
 const issue = async (...argv: string[]) =>
-  (await tollgate('keys', 'issue', '--tier', 'Pro', ...argv)).out.trim();
+  (await setting.commands.done('keys', 'issue', '--tier', 'Pro', ...argv)).trim();
 const prefixOf = (key: string) => key.slice(0, 8);
 const rotate = (key: string, body: object, headers = {}) =>
   setting.call('POST', `/api/v1/keys/${prefixOf(key)}/rotate`, { token: support, body, headers });
@@ -164,7 +164,7 @@ test('the page of a key has the form, and shows the new key once and the old one
 test('without a bound of the operator there is no overlap', async () => {
   await using plain = await startConsole();
   const token = await plain.operator('sue', 'support');
-  const old = (await plain.commands.tollgate('keys', 'issue', '--tier', 'Pro')).out.trim();
+  const old = (await plain.commands.done('keys', 'issue', '--tier', 'Pro')).trim();
   const path = `/api/v1/keys/${prefixOf(old)}/rotate`;
   const refused = await plain.call('POST', path, { token, body: { overlap: '1s' } });
   expect([refused.status, refused.text]).toEqual([400, expect.stringContaining('not offered')]);

@@ -201,7 +201,7 @@ async function change(
     const id = await holderId(store, named);
     if (id === undefined) throw noSuchHolder();
     const full = { ...wanted, ...(await more?.(store, id, config.dynamic)) };
-    await using fleet = await openFleet(config);
+    await using fleet = await openFleet(config, io);
     // Needs no secret, like a revocation: the replicas re-read the store.
     const needs = wanted.standing === undefined ? 'tier' : 'suspension';
     const announcer = fleet?.confirmingAnnouncer(needs);

@@ -128,7 +128,7 @@ const set = command('set', 'change a key', {
     const prefix = await readPrefix(operand, io);
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store, config) => {
-      await using fleet = await openFleet(config);
+      await using fleet = await openFleet(config, io);
       const before = await store.findKey(prefix);
       if (before === undefined) throw noSuchKey();
       const { tier, holderTerms } = before;
@@ -158,7 +158,7 @@ const revoke = command('revoke', 'revoke a key', {
   run: async (given, io, operand) => {
     const prefix = await readPrefix(operand, io);
     return withStore(given, io, 'must exist', async (store, config) => {
-      await using fleet = await openFleet(config);
+      await using fleet = await openFleet(config, io);
       // Needs no secret: revocation must work even when the secret is lost.
       const announcer = fleet?.confirmingAnnouncer();
       const outcome = await revokeKey({ store, announcer }, prefix, given.reason, actorOf(given, io));

@@ -75,7 +75,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
     return withStore(given, io, 'create', async (store, config) => {
       const secret = await openSecret(config.static.secret, config.static.store, store);
-      await using fleet = await openFleet(config);
+      await using fleet = await openFleet(config, io);
       const announcer = fleet?.announcer(secret);
       const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
       const first = prefix && (await store.findKey(prefix));
@@ -138,7 +138,7 @@ export const ROTATE = command(
         const overlapMs = overlapIn(given, config);
         requireRotatable(await store.findKey(prefix), Date.now());
         const secret = await openSecret(config.static.secret, config.static.store, store);
-        await using fleet = await openFleet(config);
+        await using fleet = await openFleet(config, io);
         const issuer = new KeyIssuer({
           ...{ store, secret, hasher: new Hasher(createMetrics()), announcer: fleet?.announcer(secret) },
           endAnnouncer: fleet?.confirmingAnnouncer(overlapMs > 0 ? 'tier' : undefined),
@@ -154,7 +154,7 @@ export const ROTATE = command(
         const fields = { key: key.reveal(), prefix: rotated.prefix, replaces: prefix };
         const json = {
           ...{ ...fields, old_key_expires_at: validUntil },
-          ...(result && { replicas: broadcastFields(result) }),
+          ...(result && { replicas: broadcastFields(result, action) }),
         };
         await showOnce(io, issuer, rotated, given.json ? JSON.stringify(json) : fields.key);
         const old = validUntil === null ? 'has ended' : `is valid until ${validUntil}`;

@@ -218,7 +218,7 @@ async function announce(
   fields: object,
   what: string,
 ): Promise<number> {
-  await using fleet = await openFleet(config);
+  await using fleet = await openFleet(config, io);
   const result = await fleet?.send(DRAINS_CHANGED, 'upstreams');
   return writeChange({ json }, io, result, action, {
     fields,

@@ -5,7 +5,6 @@
 import { GatewayError } from '../../errors.ts';
 
 export interface FormCall {
-  readonly csrf: string;
   readonly requestKey: string | undefined;
   readonly ifMatch: string | undefined;
   /** Page that the form was on. */
@@ -42,7 +41,6 @@ export function readFormCall(form: URLSearchParams): FormCall {
   }
   const back = form.get('back') ?? '';
   return {
-    csrf: form.get('csrf') ?? '',
     requestKey: form.get('request_key') ?? undefined,
     ifMatch: form.get('if_match') ?? undefined,
     // Nothing but a page of the console.

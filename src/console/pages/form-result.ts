@@ -1,54 +1,110 @@
-// What came of a form: the page that says it is done, with the replicas that confirmed it, or why not and what is different now.
+// Answers a form: the page that says it is done and names the replicas as they confirm it, or why not and what is different now.
 
+import { randomUUID } from 'node:crypto';
 import { copyBox, type Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
 import { COPY, type Script } from '../../billing/pages/page-scripts.ts';
 import { type GatewayError, wrapError } from '../../errors.ts';
 import { ProblemError } from '../api/api-server.ts';
-import type { ConsoleRequest } from '../console-page.ts';
-import type { FormCall } from './form-body.ts';
+import type { ConsoleRequest, PageStream } from '../console-page.ts';
+import { type FormCall, readFormCall } from './form-body.ts';
 import { changeRoute } from './page-call.ts';
-import { member, shown, table } from './record-view.ts';
+import { hiddenFields, listOf, member, shown, table } from './record-view.ts';
 
 interface Result {
   readonly status: number;
   readonly title: string;
   readonly body: Html;
-  readonly scripts?: readonly Script[];
 }
 
-/** Makes the change of a form. A form that is sent twice changes once. */
-export async function formResult(caller: ConsoleRequest, name: string, form: FormCall): Promise<Result> {
-  const { back, params, body, requestKey, ifMatch } = form;
+/** Changes of the records that replicas hold; made again, they change nothing and tell the replicas again. */
+const CAN_BE_REPEATED = /^(?:keys\.(?:set|revoke)|holders\.\w+)$/;
+
+/**
+ * Makes the change of a form, and answers. A form that is sent twice changes once. Without replicas the answer is sent whole; with
+ * some it begins when the change is in the store.
+ * @param open the page for the answer
+ */
+export async function answerChange(
+  caller: ConsoleRequest,
+  name: string,
+  form: URLSearchParams,
+  open: (own: { readonly title: string; readonly scripts: readonly Script[] }) => PageStream,
+): Promise<void> {
+  const page = open({ title: 'Done', scripts: [COPY] });
+  let back = '/console';
+  let isBegun = false;
   try {
-    const answer = await changeRoute(caller, name, { params, body, requestKey, ifMatch });
-    const key = member(answer, 'key');
-    const shownKey =
-      typeof key === 'string' ? copyBox('key', 'The key, which is shown once', key, 'key') : NOTHING;
-    return {
-      ...{ status: 200, title: 'Done', scripts: [COPY] },
-      body: html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">Done</h1>
-<p>${what(name, params)}${untilText(answer)}${confirmations(member(answer, 'replicas'))}</p>${shownKey}<p><a href="${back}">Back</a></p></section>`,
+    const call = readFormCall(form);
+    back = call.back;
+    const desk: ConsoleRequest['desk'] = {
+      ...caller.desk,
+      onProgress: (progress) => {
+        if (progress.kind === 'waiting' && progress.ids.length === 0) return;
+        if (progress.kind === 'confirmed') page.write(confirmed(progress));
+        else
+          page.write(html`${opening(name, call)}<p>Waiting for ${replicaCount(progress.ids.length)}: ${progress.ids.join(', ')}</p>
+<ul class="plain" role="log" aria-label="Replicas that have confirmed it">`);
+        isBegun = true;
+      },
     };
+    const { params, body, requestKey, ifMatch } = call;
+    const answer = await changeRoute({ ...caller, desk }, name, { params, body, requestKey, ifMatch });
+    const closing = html`${isBegun ? html`</ul>` : opening(name, call)}${confirmations(answer, isBegun)}
+${again(name, form, answer)}${newKey(answer)}<p><a href="${back}">Back</a></p></section>`;
+    page.end(200, { title: 'Done', body: closing, scripts: [COPY] });
   } catch (cause) {
-    return { ...pageError(wrapError(cause, 'internal_error'), back), title: 'Not done' };
+    const { status, ...own } = pageError(wrapError(cause, 'internal_error'), back);
+    const body = isBegun ? html`</ul></section>${own.body}` : own.body;
+    page.end(status, { ...own, title: 'Not done', body });
   }
 }
 
-function what(name: string, params: Readonly<Record<string, string>>): string {
+function opening(name: string, { params }: FormCall): Html {
   const [kind = '', action = ''] = name.split('.');
-  return `${action} ${Object.values(params)[0] ?? kind}: done.`;
+  return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">Done</h1>
+<p>${action} ${Object.values(params)[0] ?? kind}: done.</p>`;
 }
 
-/** Until when a rotated key is valid. */
-function untilText(answer: object): Html {
-  const until = member(answer, 'old_key_expires_at');
-  return typeof until === 'string' ? html` The old key is valid until ${shown(until)} UTC.` : NOTHING;
+function confirmed({ id, ms }: { readonly id: string; readonly ms: number }): Html {
+  return html`<li>${id} has confirmed it after ${Math.ceil(ms)} ms</li>`;
 }
 
-function confirmations(replicas: unknown): string {
-  if (typeof replicas !== 'object' || replicas === null) return ' All replicas follow within a second.';
-  const confirmed = Number(member(replicas, 'confirmed'));
-  return ` ${confirmed} ${confirmed === 1 ? 'replica has' : 'replicas have'} confirmed it.`;
+/** @param isNamed whether the page has those that confirmed it already */
+function confirmations(answer: object, isNamed: boolean): Html {
+  const replicas = member(answer, 'replicas');
+  if (typeof replicas !== 'object' || replicas === null)
+    return html`<p>All replicas follow within a second.</p>`;
+  if (member(replicas, 'total') === 0) return html`<p>No replica is running.</p>`;
+  const [count, total] = [Number(member(replicas, 'confirmed')), Number(member(replicas, 'total') ?? 0)];
+  const names = listOf(replicas, 'confirmed_by').map((each) =>
+    confirmed({ id: String(member(each, 'id')), ms: Number(member(each, 'ms')) }),
+  );
+  const problems: unknown = member(replicas, 'problems');
+  const missing = Array.isArray(problems) ? problems.map((each) => html`<li>${String(each)}</li>`) : [];
+  const bound = member(replicas, 'bound');
+  return html`${isNamed || names.length === 0 ? NOTHING : html`<ul class="plain">${names}</ul>`}
+${total === 0 ? NOTHING : html`<p>${count} of ${replicaCount(total)} ${count === 1 ? 'has' : 'have'} confirmed it.</p>`}
+${missing.length === 0 ? NOTHING : html`<div class="alert" role="alert"><ul>${missing}</ul>${typeof bound === 'string' ? html`<p>${bound} Stop one that does not follow.</p>` : NOTHING}</div>`}`;
+}
+
+const replicaCount = (count: number) => `${count} ${count === 1 ? 'replica' : 'replicas'}`;
+
+/** The same form again, where a replica has not confirmed the change. */
+function again(name: string, form: URLSearchParams, answer: object): Html {
+  const replicas = member(answer, 'replicas');
+  const isWhole = typeof replicas !== 'object' || replicas === null || !Object.hasOwn(replicas, 'problems');
+  if (isWhole || !CAN_BE_REPEATED.test(name)) return NOTHING;
+  const others = [...form].filter(([field]) => field !== 'if_match' && field !== 'request_key');
+  return html`<form method="post" action="/console/do/${name}">${hiddenFields([...others, ['request_key', randomUUID()]])}<button class="quiet small">Tell the replicas again</button></form>`;
+}
+
+/** A key that was made, and until when the one is valid that it replaces. */
+function newKey(answer: object): Html {
+  const [key, until] = [member(answer, 'key'), member(answer, 'old_key_expires_at')];
+  const old =
+    typeof until === 'string' ? html`<p>The old key is valid until ${shown(until)} UTC.</p>` : NOTHING;
+  const box = typeof key === 'string' ? copyBox('key', 'The key, which is shown once', key, 'key') : NOTHING;
+  return html`${old}${box}`;
 }
 
 /** An error within the console, with the differences where somebody else was first. */
@@ -57,7 +113,7 @@ export function pageError(error: GatewayError, back = '/console'): Result {
   const difference = member(more, 'difference');
   return {
     ...{ status: error.status, title: 'Error' },
-    body: html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${error.rule.message}</h1>
+    body: html`<section class="card outcome" aria-labelledby="problem"><h1 id="problem">${error.rule.message}</h1>
 ${error.message === error.rule.message ? NOTHING : html`<p>${error.message}</p>`}
 ${Array.isArray(difference) ? table('What is different now', ['field', 'now', 'yours'], difference) : NOTHING}
 <p><a href="${back}">Back</a></p></section>`,

@@ -118,6 +118,11 @@ export function searchForm(url: URL, fields: readonly Field[], submit = 'Search'
   return html`<form class="fields" method="get" role="search">${inputs}<button class="small">${submit}</button></form>`;
 }
 
+/** @param fields names and values */
+export function hiddenFields(fields: readonly (readonly [string, string])[]): readonly Html[] {
+  return fields.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`);
+}
+
 export interface Action {
   /** Name of the route of the API. */
   readonly route: string;
@@ -154,9 +159,9 @@ export function actionForm({ operator }: Pick<ConsoleRequest, 'operator'>, actio
     ...(record === undefined ? [] : [['if_match', etagOf(record)] as const]),
     ...Object.entries(params).map(([name, value]) => [`param.${name}`, value] as const),
     ...was,
-  ].map(([name, value]) => html`<input type="hidden" name="${name ?? ''}" value="${value ?? ''}">`);
+  ] as const;
   const danger = warning === undefined ? 'quiet small' : 'danger small';
-  const form = html`<form class="fields" method="post" action="/console/do/${route}">${hidden}${fields.map(input)}<button class="${danger}">${label}</button></form>`;
+  const form = html`<form class="fields" method="post" action="/console/do/${route}">${hiddenFields(hidden)}${fields.map(input)}<button class="${danger}">${label}</button></form>`;
   return warning === undefined
     ? form
     : html`<details><summary>${label} …</summary><p>${warning}</p>${form}</details>`;
