@@ -11,20 +11,12 @@ export interface ErrorRule {
   readonly retry: RetryAdvice;
   /** Default message for the client. */
   readonly message: string;
-  /** For docs/errors.md: when it occurs and what to do. */
-  readonly meaning: string;
 }
 
-/** @returns a function that makes a rule of this type and retry advice from status, message and meaning */
+/** @returns a function that makes a rule of this type and retry advice from status and message */
 export const kind =
   (type: string, retry: RetryAdvice) =>
-  (status: number, message: string, meaning: string): ErrorRule => ({
-    status,
-    type,
-    retry,
-    message,
-    meaning,
-  });
+  (status: number, message: string): ErrorRule => ({ status, type, retry, message });
 
 /** The request is wrong, and stays wrong. */
 export const invalid = kind('invalid_request_error', 'no');
