@@ -1,7 +1,7 @@
 // Edge checks: validates the request line and headers before anything else reads them (an allow-list). Pure functions of the parsed
 // head.
-import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '../errors.ts';
+import type { IncomingRequest } from './incoming-request.ts';
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
 /** Default `allow` header of a 405. */
@@ -22,6 +22,7 @@ const ASCII_VALUE = /^[\x20-\x7e\t]*$/;
 const FIELD_VALUE = /^[\x20-\x7e\x80-\xff\t]*$/;
 /** Length of a name in a message, in characters. */
 const MAX_NAME = 64;
+const HOST_LENGTH = 'host'.length;
 /** RFC 9112, 6.2, up to what a number holds exactly. One spelling: no sign, list or leading zero. */
 const CONTENT_LENGTH = /^(?:0|[1-9]\d{0,14})$/;
 /** Fields whose repetition is ambiguous between parsers (request smuggling). */
@@ -97,43 +98,19 @@ const COMMON = new Map(
  * Validates the request line and headers (RFC 9110, RFC 9112 and the stricter rules above).
  * @returns the rejection; undefined if the request is valid
  */
-export function checkEdge(request: IncomingMessage): GatewayError | undefined {
+export function checkEdge(request: IncomingRequest): GatewayError | undefined {
   const { method = '', url = '', rawHeaders, httpVersionMajor, httpVersionMinor } = request;
   // Node's parser also accepts 0.9 and 2.0 in the request line.
   if (httpVersionMajor !== 1 || httpVersionMinor > 1) return invalid('The HTTP version is not supported.');
   if (!METHODS.has(method)) return new GatewayError('method_not_allowed');
   if (!TARGET.test(url) || ENCODED_CONTROL.test(url)) return invalid('The request target is malformed.');
 
-  if (rawHeaders.length > MAX_FIELDS * 2) return new GatewayError('headers_too_large');
-  /** One bit per field of SINGLE. */
-  let seen = 0;
-  let host = false;
-  let length: string | undefined;
-  let coding: string | undefined;
-  let expected: string | undefined;
-  for (let i = 0; i < rawHeaders.length; i += 2) {
-    const field = rawHeaders[i] ?? '';
-    const value = rawHeaders[i + 1] ?? '';
-    let bit = COMMON.get(field);
-    if (bit === undefined) {
-      const fault = checkName(field);
-      if (fault !== undefined) return invalid(fault);
-      bit = SINGLE.get(field.toLowerCase()) ?? 0;
-    }
-    if (!ASCII_VALUE.test(value) && (isAsciiOnly(field.toLowerCase()) || !FIELD_VALUE.test(value)))
-      return invalid(`The header ${field.slice(0, MAX_NAME)} has a character that is not allowed.`);
-    if (bit === 0) continue;
-    const name = field.toLowerCase();
-    if ((seen & bit) !== 0) return invalid(`The header ${name} is given more than once.`);
-    seen |= bit;
-    if (name === 'host') {
-      if (!HOST.test(value)) return invalid('The Host header is malformed.');
-      host = true;
-    } else if (name === 'content-length') length = value;
-    else if (name === 'transfer-encoding') coding = value;
-    else if (name === 'expect') expected = value;
-  }
-  if (!host && httpVersionMinor !== 0) return invalid('The Host header is missing.');
+  const { changed } = request;
+  const fault = changed === undefined ? checkFields(rawHeaders) : checkValues(rawHeaders, changed);
+  if (fault !== undefined) return fault;
+  request.pass();
+  const { host, 'content-length': length, 'transfer-encoding': coding, expect: expected } = request.headers;
+  if (host === undefined && httpVersionMinor !== 0) return invalid('The Host header is missing.');
 
   if (length !== undefined && !CONTENT_LENGTH.test(length))
     return invalid('The Content-Length is malformed.');
@@ -152,6 +129,44 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
   }
   if (expected !== undefined && !/^100-continue$/i.test(expected))
     return new GatewayError('expectation_failed');
+  return undefined;
+}
+
+/** Checks each name and value, and that no field of SINGLE is repeated. */
+function checkFields(raw: readonly string[]): GatewayError | undefined {
+  if (raw.length > MAX_FIELDS * 2) return new GatewayError('headers_too_large');
+  /** One bit per field of SINGLE. */
+  let seen = 0;
+  for (let i = 0; i < raw.length; i += 2) {
+    const field = raw[i] ?? '';
+    let bit = COMMON.get(field);
+    if (bit === undefined) {
+      const fault = checkName(field);
+      if (fault !== undefined) return invalid(fault);
+      bit = SINGLE.get(field.toLowerCase()) ?? 0;
+    }
+    const fault = checkValue(field, raw[i + 1] ?? '');
+    if (fault !== undefined) return fault;
+    if ((seen & bit) !== 0) return invalid(`The header ${field.toLowerCase()} is given more than once.`);
+    seen |= bit;
+  }
+  return undefined;
+}
+
+/** @param at offsets of the names */
+function checkValues(raw: readonly string[], at: readonly number[]): GatewayError | undefined {
+  for (const i of at) {
+    const fault = checkValue(raw[i] ?? '', raw[i + 1] ?? '');
+    if (fault !== undefined) return fault;
+  }
+  return undefined;
+}
+
+function checkValue(field: string, value: string): GatewayError | undefined {
+  if (!ASCII_VALUE.test(value) && (isAsciiOnly(field.toLowerCase()) || !FIELD_VALUE.test(value)))
+    return invalid(`The header ${field.slice(0, MAX_NAME)} has a character that is not allowed.`);
+  if (field.length === HOST_LENGTH && field.toLowerCase() === 'host' && !HOST.test(value))
+    return invalid('The Host header is malformed.');
   return undefined;
 }
 

@@ -3,6 +3,7 @@ import http from 'node:http';
 import { BACKLOG } from './accept/accept-queue.ts';
 import { connectionsWithin, descriptorLimit } from './accept/descriptors.ts';
 import { allowHalfOpen } from './exchange/node-internals.ts';
+import { IncomingRequest } from './incoming-request.ts';
 
 export interface ListenerLimits {
   /** Milliseconds that a response may wait for a client that does not read. Default 60 s. */
@@ -14,6 +15,8 @@ export interface ListenerLimits {
   /** Maximum of connections. Default: derived from the limit on open files. */
   readonly maxConnections?: number;
 }
+
+export type Listener = http.Server<typeof IncomingRequest>;
 
 const MAX_HEADER_BYTES = 16 * 1024;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -29,8 +32,9 @@ const WRITE_STALL_MS = 60_000;
 export function createListener(
   { writeStall, headersTimeout, keepAlive, maxConnections }: ListenerLimits,
   shouldUpgrade: (request: http.IncomingMessage) => boolean,
-): http.Server {
+): Listener {
   const server = http.createServer({
+    IncomingMessage: IncomingRequest,
     shouldUpgradeCallback: shouldUpgrade,
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: headersTimeout ?? HEADERS_TIMEOUT_MS,

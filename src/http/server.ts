@@ -1,6 +1,5 @@
 // The public listener: opens an Exchange for every request, applies the edge checks, and drains for a graceful shutdown.
 // connection.ts handles single connections, router.ts routes.
-import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { setImmediate as nextTick, setTimeout as setTimer } from 'node:timers/promises';
@@ -19,7 +18,8 @@ import type { Exchange } from './exchange/exchange.ts';
 import { answerError } from './exchange/response-writer.ts';
 import { RunningExchanges, type RunningExchangesOptions } from './exchange/running-exchanges.ts';
 import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
-import { createListener, type ListenerLimits, startListening } from './listener.ts';
+import type { IncomingRequest } from './incoming-request.ts';
+import { createListener, type Listener, type ListenerLimits, startListening } from './listener.ts';
 import { type Handler, type Method, Router } from './router.ts';
 
 export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
@@ -46,7 +46,7 @@ const CUT_MS = 1_000;
 const GONE = new Set(['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ECONNABORTED']);
 
 export class Server {
-  readonly #http: http.Server;
+  readonly #http: Listener;
   readonly #router: Router;
   readonly #options: ServerOptions;
   readonly #cors: Cors;
@@ -89,7 +89,7 @@ export class Server {
       onHandshakes: () => this.#countConnections(),
     });
     server.on('timeout', (socket) => this.#connections.get(socket)?.onInactive(server.timeout));
-    const enter = (request: IncomingMessage, response: ServerResponse) => this.#enter(request, response);
+    const enter = (request: IncomingRequest, response: ServerResponse) => this.#enter(request, response);
     server.on('request', enter);
     server.on('upgrade', (request, _socket, head: Buffer) => this.#enterUpgrade(request, head));
     // The reader of the body sends 100 Continue; a request rejected before gets none.
@@ -228,13 +228,13 @@ export class Server {
     this.#options.metrics.connections.set(this.#connections.size + this.#intake.handshakes);
   }
 
-  #enter(request: IncomingMessage, response: ServerResponse): void {
+  #enter(request: IncomingRequest, response: ServerResponse): void {
     const connection = this.#connections.get(request.socket);
     if (connection === undefined) request.socket.destroy();
     else connection.enter(() => this.#begin(connection, request, response));
   }
 
-  #enterUpgrade(request: IncomingMessage, head: Buffer): void {
+  #enterUpgrade(request: IncomingRequest, head: Buffer): void {
     const { socket } = request;
     const connection = this.#connections.get(socket);
     if (connection === undefined) {
@@ -249,7 +249,7 @@ export class Server {
 
   #begin(
     connection: Connection,
-    request: IncomingMessage,
+    request: IncomingRequest,
     response: ServerResponse,
     upgrade?: Upgrade,
   ): void {

@@ -1,12 +1,20 @@
 // The rules of the edge on the wire: what passes, and what is refused with a typed error and a closed connection.
+import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ERRORS } from '../../src/errors.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
+import type { RawResponse } from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';
 import { errorCode, property, Served } from './served.ts';
 
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 100);
+
 let served: Served;
 beforeAll(async () => {
-  served = await Served.start();
+  served = await Served.start({
+    routes: (server) =>
+      server.route('GET', '/fields', (exchange) => answerJson(exchange, 200, exchange.request.headers)),
+  });
 });
 afterAll(async () => {
   await served[Symbol.asyncDispose]();
@@ -35,6 +43,11 @@ async function passes(bytes: string | Buffer): Promise<unknown> {
   expect([response.status, response.text()]).toEqual([200, expect.any(String)]);
   client.destroy();
   return response.json();
+}
+
+/** The body of an answer, parsed; of a refusal its code. */
+function contentOf(response: RawResponse): unknown {
+  return response.status === 200 ? response.json() : errorCode(response);
 }
 
 describe('methods', () => {
@@ -364,6 +377,54 @@ describe('header names and values', () => {
 
   test('other fields may come again', () =>
     passes(get('/health', 'accept: a', 'accept: b', 'cookie: a', 'cookie: b')));
+
+  test('are judged and read the same after any others on the connection', async () => {
+    // Name, values that pass, and others.
+    const fields: [string, string[], string[]][] = [
+      ['a', ['1', '2', '\xe9'], ['\x01']],
+      ['Accept', ['1', '2'], ['\xe9']],
+      ['cookie', ['a=1', 'b=\xe9'], ['\x01']],
+      ['set-cookie', ['a', 'b'], ['\x01']],
+      ['content-length', ['0'], ['00', '1']],
+      ['authorization', ['Bearer a', 'Bearer b'], ['\xe9']],
+      ['__proto__', ['a', 'b'], ['\x01']],
+      ['constructor', ['a', 'b'], ['\x01']],
+      ['accept', ['3'], ['\xe9']],
+      ['content_length', [], ['0']],
+    ];
+    const valuesOf = (good: string[], bad: string[]) =>
+      fc.oneof({ weight: 12, arbitrary: fc.constantFrom(...good, ...good) }, fc.constantFrom(...bad));
+    const lines = (names: typeof fields) =>
+      fc.tuple(
+        valuesOf(['a', 'b', 'c:1'], ['b c', '\xe9']).map((value) => `host: ${value}`),
+        ...names.map(([name, good, bad]) =>
+          valuesOf(good.length === 0 ? bad : good, bad).map((value) => `${name}: ${value}`),
+        ),
+      );
+    const some = fc.shuffledSubarray([...fields, ...fields.slice(0, 3)], { maxLength: 5 });
+    const requests = fc.tuple(some, some).chain(([names, others]) =>
+      fc.array(fc.oneof({ weight: 6, arbitrary: lines(names) }, lines(others)), {
+        minLength: 2,
+        maxLength: 6,
+      }),
+    );
+    const run = async (sent: string[][]) => {
+      using client = await served.connect();
+      for (const block of sent) {
+        const bytes = Buffer.from(raw('GET /fields HTTP/1.1', ...block), 'latin1');
+        await client.write(bytes);
+        const response = await client.response();
+        const alone = await served.say(bytes);
+        alone.client.destroy();
+        expect([response.status, contentOf(response)]).toEqual([
+          alone.response.status,
+          contentOf(alone.response),
+        ]);
+        if (response.header('connection') === 'close') break;
+      }
+    };
+    await fc.assert(fc.asyncProperty(requests, run), { numRuns: RUNS });
+  });
 
   test('100 fields pass and 101 are refused', async () => {
     const fields = (count: number) => Array.from({ length: count }, (_, i) => `x-${i}: 1`);

@@ -182,7 +182,8 @@ export class ResponseParser {
     let index = 0;
     for (let at = start; at < text.length; index += 1) {
       let line = lines[index];
-      if (line === undefined || !text.startsWith(line.text, at)) {
+      // V8 compares a slice by words, and `startsWith` by characters.
+      if (line === undefined || text.slice(at, at + line.text.length) !== line.text) {
         line = lineAt(text, at);
         if (index < MAX_KEPT_LINES) lines[index] = line;
       }
