@@ -1,5 +1,5 @@
-// The tables of docs/metrics.md, from the catalogue: every metric with its type, its labels and their values, what it means
-// and what to do about it. `node tools/metric-tables.ts docs/metrics.md` writes them into the page.
+// The tables of docs/metrics.md, from the catalogue: every metric with its type, its labels and their values, and what it means.
+// What to do about it is written in the page and kept. `node tools/metric-tables.ts docs/metrics.md` writes the tables into the page.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
 import type { MetricRow } from '../src/telemetry/metrics/metric-catalogue.ts';
@@ -13,13 +13,19 @@ function labelsOf({ labels }: MetricRow): string {
   return lines.length === 0 ? '–' : lines.join('<br>');
 }
 
-function table(rows: readonly MetricRow[]): string {
+/** Metric → the last cell of its row in the page: what to do. */
+export function actionsIn(page: string): ReadonlyMap<string, string> {
+  const rows = page.matchAll(/^\| `([a-z0-9_]+)` \|.* \| ((?:[^|]|\\\|)*) \|$/gm);
+  return new Map(Array.from(rows, ([, name = '', action = '']) => [name, action]));
+}
+
+function table(rows: readonly MetricRow[], actions: ReadonlyMap<string, string>): string {
   return [
     '| Metric | Type | Labels | Meaning | What to do |',
     '|---|---|---|---|---|',
     ...rows.map((row) => {
-      const cells = [`\`${row.name}\``, row.type, labelsOf(row), row.meaning, row.action];
-      return `| ${cells.map(cell).join(' | ')} |`;
+      const cells = [`\`${row.name}\``, row.type, labelsOf(row), row.meaning].map(cell);
+      return `| ${[...cells, actions.get(row.name) ?? ''].join(' | ')} |`;
     }),
   ].join('\n');
 }
@@ -39,7 +45,11 @@ async function foreignTable(known: ReadonlySet<string>): Promise<string> {
 export async function fillMetrics(page: string): Promise<string> {
   const { rows } = createMetrics().catalogue;
   const areas = [...new Set(rows.map(({ area }) => area))];
-  const sections = areas.map((area) => `### ${area}\n\n${table(rows.filter((each) => each.area === area))}`);
+  const actions = actionsIn(page);
+  const sections = areas.map((area) => {
+    const own = rows.filter((each) => each.area === area);
+    return `### ${area}\n\n${table(own, actions)}`;
+  });
   const foreign = await foreignTable(new Set(rows.map(({ name }) => name)));
   const text = [...sections, `### Node and the process\n\n${foreign}`].join('\n\n');
   const begin = '<!-- metrics -->';

@@ -13,63 +13,50 @@ export function keyMetrics(catalogue: MetricCatalogue) {
         outcome:
           '`cached`, `verified`, `suspended`, `expired`, `refused`, `refused_cached`, `limited`, `unavailable`',
       },
-      action: 'Many `refused` or `limited`: someone guesses keys, or a program uses an old one.',
     }),
     authUnavailable: catalogue.counter('tollgate_auth_unavailable_total', {
       meaning: 'Keys that could not be checked (503), by reason.',
       labels: { reason: '`store`, `late`, `queue`, `hashing`, `contradiction`, `changing`, `other`' },
-      action: '`store`, `late`: check the store. `queue`, `hashing`: too many new keys at once; add CPUs.',
     }),
     authCacheEntries: catalogue.gauge('tollgate_auth_cache_entries', {
       meaning: 'Entries in the bounded caches of key checks.',
       labels: { cache: '`positive`, `negative`, `failures`' },
-      action: 'At the bound, entries are evicted and keys are verified again, which is slower.',
     }),
     argon2Runs: catalogue.counter('tollgate_argon2_runs_total', {
       meaning: 'Argon2id computations, by purpose.',
       labels: { purpose: '`hash`, `verify`' },
-      action: 'Many `verify` for few keys: cache misses; see `tollgate_key_cache_lookups_total`.',
     }),
     argon2Seconds: catalogue.histogram('tollgate_argon2_duration_seconds', {
       meaning: 'Duration of an Argon2id computation, without its wait for a slot.',
       labels: { purpose: '`hash`, `verify`' },
       buckets: ARGON2_BUCKETS,
-      action: 'High: too few CPUs, or threads of libuv are blocked by name resolution or file access.',
     }),
     argon2Queue: catalogue.gauge('tollgate_argon2_queue', {
       meaning: 'Argon2id computations that wait for a slot.',
-      action: 'Above 0 for long: more new keys arrive than can be verified. Cached keys do not wait.',
     }),
     keyChanges: catalogue.counter('tollgate_key_changes_total', {
       meaning: 'Changes of keys that this process has read from the store.',
       labels: { kind: '`issued`, `rotated`, `revoked`, `changed`' },
-      action: 'None is needed.',
     }),
     keyLag: catalogue.histogram('tollgate_key_propagation_seconds', {
       meaning: 'Delay between a change of a key by another process and its arrival here.',
       labels: { via: '`message`, `poll`' },
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
-      action: 'Above a second: messages through Redis are lost, or clocks differ.',
     }),
     sharedRecords: catalogue.counter('tollgate_key_cache_lookups_total', {
       meaning: 'Lookups of key records in Redis, by result.',
       labels: { result: '`hit`, `miss`, `ended`, `changed`, `damaged`, `unavailable`' },
-      action: '`damaged`: another program writes to these keys, or replicas have different secrets.',
     }),
     expiringKeys: catalogue.gauge('tollgate_expiring_keys', {
       meaning: 'Active keys that expire within 7 days, counted every 10 minutes.',
       across: 'max',
-      action: 'Above 0: `tollgate keys list --expires-before 7d` names them.',
     }),
     keyPollFailures: catalogue.counter('tollgate_key_poll_failures_total', {
       meaning: 'Failed polls of the store for changed keys.',
-      action: 'Rising: the store is unavailable. After 60 s keys can no longer be checked.',
     }),
     storeWritable: catalogue.gauge('tollgate_store_writable', {
       meaning: 'Whether the store is writable: 1 or 0.',
       across: 'min',
-      action:
-        '0: keys cannot be issued, rotated or revoked; usage waits in the outbox. The log has the cause: a full disk, a lock, a standby.',
     }),
   };
 }

@@ -12,40 +12,31 @@ export function limitMetrics(catalogue: MetricCatalogue) {
         scope: 'whose: `holder`, `key`, `team`, `model`',
         tier: '`Free`, `Lite`, `Pro`',
       },
-      action: 'Many in one tier: its limit is too low, or a client ignores `retry-after`.',
     }),
     limitsDegraded: catalogue.gauge('tollgate_limits_degraded', {
       across: 'max',
       meaning: 'Whether this process enforces limits on its own although Redis is configured: 1 or 0.',
-      action: '1: N replicas admit up to N times each limit. Restore Redis.',
     }),
     limitHolders: catalogue.gauge('tollgate_limit_holders', {
       meaning:
         'Holders, keys, teams and models of holders with limit counters in the memory of this process.',
-      action: 'Bounded. It indicates memory use.',
     }),
     limitLeases: catalogue.gaugeChild('tollgate_limit_leases', {
       meaning: 'Admitted requests that are not settled yet.',
-      action: 'Follows `tollgate_requests_in_flight`. Above it for long: a lease leaked; report it.',
     }),
     limitSeedFailures: catalogue.counter('tollgate_limit_seed_failures_total', {
       meaning: 'Failed reads of daily or monthly totals from the usage store.',
-      action: 'Any: daily and monthly limits count from 0 until the store answers.',
     }),
     teamsAge: catalogue.gauge('tollgate_teams_age_seconds', {
       across: 'max',
       meaning: 'Age of what this process knows of teams and their limits, after its last poll of the store.',
-      action: 'Above 5: the store is unavailable, and changes of teams do not arrive.',
     }),
     teamReadFailures: catalogue.counter('tollgate_team_read_failures_total', {
       meaning: 'Failed reads of teams from the store.',
-      action:
-        'Any: the last known limits of teams apply; a team that is not known has none until the store answers.',
     }),
     limitSettlementsDropped: catalogue.counter('tollgate_limit_settlements_dropped_total', {
       meaning: 'Settlements that do not reach Redis, where the lease expires instead, by reason.',
       labels: { reason: '`overflow`, `unknown`, `error`, `closed`' },
-      action: 'Rises while Redis is unavailable. Reserved tokens count until their window ends.',
     }),
   };
 }
@@ -56,18 +47,14 @@ export function budgetMetrics(catalogue: MetricCatalogue) {
       meaning:
         'Soft thresholds and ends of budgets that were reached, each counted by one replica of the fleet.',
       labels: { scope: '`holder`, `key`, `team`, `model`', type: '`threshold`, `spent`' },
-      action:
-        'The log and the webhook say whose. `spent`: requests get 429 until the day or month ends, or the budget is raised.',
     }),
     webhooks: catalogue.counter('tollgate_budget_webhooks_total', {
       meaning: 'Messages to `budgets.webhook`, by outcome.',
       labels: { outcome: '`sent`, `failed` (to be repeated), `given_up`' },
-      action: '`failed` without `sent`: the receiver is away or rejects them; the log has its status.',
     }),
     waiting: catalogue.gauge('tollgate_budget_webhooks_waiting', {
       across: 'max',
       meaning: 'Budget notices in the store that the webhook has not accepted yet.',
-      action: 'Above 0 for long: see `tollgate_budget_webhooks_total`.',
     }),
   };
 }
@@ -81,30 +68,23 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
       outcome:
         '`written`, `known` (written before; its answer was lost), `late` (written, with usage of a closed month in the present one), `failed` (to be retried)',
     },
-    action:
-      '`failed` without `written`: the store accepts no usage, which waits on disk. `late`: `tollgate usage months` says how much.',
   });
   const dropped = catalogue.counter('tollgate_usage_dropped_total', {
     meaning: 'Requests without a usage record of their own, by reason.',
     labels: { reason: '`memory`, `spool_full`, `refused`, `too_old`, `closed`' },
-    action: 'Any: usage that is not billed. See the log and [usage.md](usage.md).',
   });
   const waiting = catalogue.gauge('tollgate_usage_waiting', {
     meaning: 'Usage that the store does not have yet.',
     labels: { of: '`segments`: batches in the outbox file; `bytes` of the file; `rows` in memory' },
-    action:
-      '`segments` grow: the store is unavailable or slow; keep disk space free. `rows` grow: the disk does not respond.',
   });
   const forgotten = catalogue.counter('tollgate_usage_forgotten_total', {
     meaning: 'Rows of usage that were deleted because of their age.',
     labels: { of: '`hours` (`usage.keep_hours`), `days` (`usage.keep_days`)' },
-    action: 'Normal, once a day.',
   });
   const cost = catalogue.counter('tollgate_cost_total', {
     meaning:
       'Cost of requests by the configured prices, in units of `currency`. Absent for models without a price.',
     labels: { model: VALUES.model, upstream: VALUES.upstream },
-    action: 'Where the money goes, as it goes. `tollgate usage` has the exact sums of each key and team.',
   });
   const costs = new ByLabel((model) => new ByLabel((upstream) => cost.child({ model, upstream })));
   return {
@@ -130,7 +110,6 @@ export function redisMetrics(catalogue: MetricCatalogue) {
   const up = catalogue.gauge('tollgate_redis_up', {
     across: 'min',
     meaning: 'Whether Redis accepts commands: 1 or 0. Absent without Redis in the configuration.',
-    action: '0: limits are per process, and revocations take up to 5 s.',
   });
   // Without Redis the series is absent; 0 would mean an outage.
   up.remove({});
@@ -139,7 +118,6 @@ export function redisMetrics(catalogue: MetricCatalogue) {
     labels: {
       outcome: '`ok`, `error` (of Redis), `deadline`, `lost`, `away` (not sent), `overload`, `closed`',
     },
-    action: '`deadline`: Redis or the network takes longer than 100 ms. `error`: Redis is full or read-only.',
   });
   return {
     onState: (isUp: boolean) => up.set(isUp ? 1 : 0),

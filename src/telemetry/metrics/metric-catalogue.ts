@@ -1,5 +1,5 @@
-// The table of metrics, from which docs/metrics.md is generated: name, meaning, labels, and what to do. It registers the metrics with
-// prom-client and measures nothing.
+// The table of metrics, from which docs/metrics.md is generated: name, meaning and labels. It registers the metrics with prom-client and
+// measures nothing.
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { BoundCounter, BoundGauge, BoundHistogram, type GaugeChild } from './metric-children.ts';
 
@@ -10,8 +10,6 @@ export interface MetricRow {
   readonly meaning: string;
   /** Label → its possible values, as text. */
   readonly labels: Readonly<Record<string, string>>;
-  /** What a bad value means and what to do. */
-  readonly action: string;
 }
 
 interface Definition<L extends string> {
@@ -19,7 +17,6 @@ interface Definition<L extends string> {
   readonly meaning: string;
   /** The values of each label are bounded: never text of a client. Default: no labels. */
   readonly labels?: Readonly<Record<L, string>>;
-  readonly action: string;
 }
 
 interface GaugeDefinition<L extends string> extends Definition<L> {
@@ -125,8 +122,8 @@ export class MetricCatalogue {
   }
 
   #begin<L extends string>(type: MetricRow['type'], name: string, definition: Definition<L>) {
-    const { meaning, labels = {}, action } = definition;
-    this.rows.push({ area: this.#area, name, type, meaning, labels, action });
+    const { meaning, labels = {} } = definition;
+    this.rows.push({ area: this.#area, name, type, meaning, labels });
     const labelNames: L[] = [];
     for (const label in definition.labels) labelNames.push(label);
     return { name, help: meaning, labelNames, registers: [this.registry] };

@@ -53,28 +53,22 @@ export function modelMetrics(catalogue: MetricCatalogue) {
     meaning: 'Requests that reached an upstream: from the request line to the end of the response.',
     labels: { ...labels, error_type: 'an error code; absent for successful requests' },
     buckets: DURATION_BUCKETS,
-    action:
-      'Shows slow models and upstreams. Compare with the time per output token: long responses take longer.',
   });
   const firstToken = catalogue.childHistogram('gen_ai_server_time_to_first_token_seconds', {
     meaning: 'Successful streams: from the request line to the first output sent to the client.',
     labels,
     buckets: FIRST_TOKEN_BUCKETS,
-    action:
-      'The latency that users notice. High at one upstream: it queues; lower its weight, or use `balance: latency` or `hedge`.',
   });
   const perToken = catalogue.childHistogram('gen_ai_server_time_per_output_token_seconds', {
     meaning: 'Successful streams with reported usage: time per token after the first.',
     labels,
     buckets: PER_TOKEN_BUCKETS,
-    action: 'High: the upstream is overloaded, or clients read slowly.',
   });
   const tokens = catalogue.childHistogram('gen_ai_client_token_usage', {
     meaning:
       'Tokens that upstreams reported, per upstream request, lost attempts included. Estimates are excluded.',
     labels: { ...labels, gen_ai_token_type: '`input`, `output`' },
     buckets: TOKEN_BUCKETS,
-    action: 'Indicates cost. `_sum` is the number of tokens; `tollgate usage` has the usage of each key.',
   });
   const seriesFor = (operation: string) =>
     new ByLabel(

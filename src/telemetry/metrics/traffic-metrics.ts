@@ -28,8 +28,6 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
   const requests = catalogue.counter('tollgate_requests_total', {
     meaning: 'Requests by route and status. Status 499: the client disconnected first.',
     labels: { route: VALUES.route, status: 'HTTP status' },
-    action:
-      'Shows traffic. More 5xx or 406: see `tollgate_request_outcomes_total`. More 401: revoked or guessed keys. More 429: tier limits, or upstreams at their limits.',
   });
   const outcomes = catalogue.counter('tollgate_request_outcomes_total', {
     meaning: 'Requests by route, model, upstream (that answered, or was tried last) and outcome.',
@@ -39,14 +37,11 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
       upstream: VALUES.upstreamOrNone,
       outcome: VALUES.outcome,
     },
-    action: 'Shows errors. [errors.md](errors.md) has the cause and remedy of each code.',
   });
   const seconds = catalogue.childHistogram('tollgate_request_duration_seconds', {
     meaning: 'From the request line to the last byte of the response.',
     labels: { route: VALUES.route },
     buckets: DURATION_BUCKETS,
-    action:
-      'Latency, including whole streams. Compare with `tollgate_upstream_duration_seconds`: the difference is the gateway, its store or Redis.',
   });
   const routes = new ByLabel((route) => ({
     seconds: seconds.child({ route }),
@@ -77,19 +72,12 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
       series.models.of(model).of(upstream).of(outcome).inc();
       series.seconds.observe(took);
     },
-    requestsInFlight: catalogue.gauge('tollgate_requests_in_flight', {
-      meaning: 'Requests in flight.',
-      action:
-        'Shows saturation. Growth without more traffic: responses take longer, or clients do not read them.',
-    }),
+    requestsInFlight: catalogue.gauge('tollgate_requests_in_flight', { meaning: 'Requests in flight.' }),
     connections: catalogue.gauge('tollgate_connections', {
       meaning: 'Open client connections on the public listener, also those whose TLS handshake is running.',
-      action:
-        'Shows saturation. At the limit, connections are refused: add replicas, or find the client that opens so many.',
     }),
     connectionsDropped: catalogue.counter('tollgate_connections_dropped_total', {
       meaning: 'Connections refused at the connection limit.',
-      action: 'Any: clients cannot connect. Add replicas.',
     }),
   };
 }
@@ -100,7 +88,6 @@ export function tlsMetrics(catalogue: MetricCatalogue) {
     across: 'min',
     meaning:
       'Unix time at which the certificate of the public listener expires. Absent without `listen.tls`.',
-    action: 'Less than a week ahead: renew the certificate; a new file is in force without a restart.',
   });
   const failures = catalogue.counter('tollgate_tls_handshake_failures_total', {
     meaning:
@@ -109,8 +96,6 @@ export function tlsMetrics(catalogue: MetricCatalogue) {
       cause:
         '`failed` (no common version or cipher, a client that does not trust the certificate, or one that left), `timeout`, `plain_http`',
     },
-    action:
-      '`failed`: clients may not trust the certificate; the debug log has the reason. `plain_http`: a client has the wrong URL.',
   });
   return { expiry, failures };
 }
@@ -120,15 +105,12 @@ export function uploadMetrics(catalogue: MetricCatalogue) {
   return {
     uploadFiles: catalogue.gaugeChild('tollgate_upload_files', {
       meaning: 'Uploads in temporary files, because their `model` field follows a large file.',
-      action: 'At 32: further ones get a 503 `overloaded`. Add replicas.',
     }),
     uploadFileBytes: catalogue.gaugeChild('tollgate_upload_file_bytes', {
       meaning: 'Bytes in the temporary files of uploads.',
-      action: 'Keep disk space for 32 times `max_body` in the temporary directory.',
     }),
     slabBytes: catalogue.gaugeChild('tollgate_body_memory_bytes', {
       meaning: 'Memory pooled for large bodies; released after ten seconds without use.',
-      action: 'At most 128 MiB per process; allow for it in the memory limit of the container.',
     }),
   };
 }
@@ -136,13 +118,9 @@ export function uploadMetrics(catalogue: MetricCatalogue) {
 export function realtimeMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Realtime');
   return {
-    realtimeSessions: catalogue.gauge('tollgate_realtime_sessions', {
-      meaning: 'Open realtime sessions.',
-      action: 'None is needed. Each uses two connections.',
-    }),
+    realtimeSessions: catalogue.gauge('tollgate_realtime_sessions', { meaning: 'Open realtime sessions.' }),
     responsesSockets: catalogue.gauge('tollgate_responses_websockets', {
       meaning: 'Open WebSockets for responses.',
-      action: 'None is needed. Each uses a connection, and one to each upstream that it has used.',
     }),
     realtimeEnds: catalogue.counter('tollgate_realtime_sessions_ended_total', {
       meaning: 'Ended realtime sessions, by the side that closed first and the close code.',
@@ -150,12 +128,10 @@ export function realtimeMetrics(catalogue: MetricCatalogue) {
         by: '`client`, `upstream`, `gateway`',
         code: 'a close code of RFC 6455; `other` for application codes',
       },
-      action: 'Many with 1006: the network drops connections between client, gateway and upstream.',
     }),
     realtimeResponses: catalogue.counter('tollgate_realtime_responses_total', {
       meaning: 'Responses in realtime sessions, by the source of their token counts.',
       labels: { counted: '`reported`, `estimated`' },
-      action: '`estimated`: the upstream reports no usage, or sessions break.',
     }),
   };
 }

@@ -43,14 +43,11 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       upstream: VALUES.upstream,
       outcome: `${VALUES.outcome}; \`superseded\`: another attempt answered`,
     },
-    action:
-      '`upstream_auth_error`: the credential is wrong or expired; act at once. `upstream_account_error`: the account is unpaid or out of quota. `upstream_tls`: check the certificate. `upstream_proxy_denied`, `upstream_proxy_error`: check the outbound proxy. `upstream_rate_limited`: your rate limit is reached.',
   });
   const upstreamSeconds = catalogue.childHistogram('tollgate_upstream_duration_seconds', {
     meaning: 'Upstream requests: from sending to the end of the response.',
     labels: { upstream: VALUES.upstream, result: '`ok`, `failed`' },
     buckets: DURATION_BUCKETS,
-    action: 'High for `failed`: deadlines pass. Lower `timeouts`, so that the next target is tried sooner.',
   });
   const upstreamUnsolicited = catalogue.counter('tollgate_upstream_unsolicited_bytes_total', {
     meaning: 'Connections closed because the upstream sent bytes that answer no request.',
@@ -58,14 +55,10 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       upstream: VALUES.upstream,
       kind: '`idle` (on an idle connection), `unsent` (before the request was written), `surplus` (after a complete response), `farewell` (a 408 before closing, which is no fault)',
     },
-    action:
-      'Any but `farewell`: responses may reach the wrong request. Tell the vendor, or find the proxy that mixes them up; connections are not reused meanwhile.',
   });
   const streamsBroken = catalogue.counter('tollgate_streams_broken_total', {
     meaning: 'Streams that broke after their first output.',
     labels: { upstream: VALUES.upstream, cause: 'an error code' },
-    action:
-      '`stream_incomplete`: the upstream or a proxy before it drops connections. `client_closed`: the client left. `draining`: `drain.timeout` is shorter than responses.',
   });
   const extraAttempts = catalogue.counter('tollgate_upstream_extra_attempts_total', {
     meaning: 'Upstream requests beyond the first of a request, by reason.',
@@ -74,7 +67,6 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       reason:
         '`fallback` (another target), `retry` (another round), `resend` (after a stale connection), `token` (new token after a 401), `hedge` (beside a silent first)',
     },
-    action: 'Continuing `fallback`: the first target fails, or its weight is too high.',
   });
   const fallbacks = catalogue.counter('tollgate_fallbacks_total', {
     meaning:
@@ -83,14 +75,11 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       upstream: 'the one that rejected the request',
       reason: '`context_length_exceeded`, `content_filter`, `rate_limited`, `insufficient_quota`',
     },
-    action:
-      '`context_length_exceeded` for much of the traffic: each such request pays a round trip; put the model with the larger context first. `insufficient_quota`: top up the account.',
   });
   const staleAddresses = catalogue.counter('tollgate_upstream_stale_addresses_total', {
     meaning:
       'Minutes in which an upstream was connected by addresses of an earlier DNS lookup, because new lookups failed.',
     labels: { upstream: VALUES.upstream },
-    action: 'Any: check the DNS resolver of this machine.',
   });
   const states: { read: () => readonly ShownUpstream[] } = { read: () => [] };
   catalogue.readGauge('tollgate_upstream_state', {
@@ -99,7 +88,6 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       .map(([name, value]) => `${value} ${name}`)
       .join(', ')}.`,
     labels: { upstream: VALUES.upstream },
-    action: 'Above 0: `tollgate upstreams show` has the reason, `tollgate upstreams events` the history.',
     *read() {
       for (const { upstream, state } of states.read()) yield { labels: { upstream }, value: STATES[state] };
     },
@@ -109,7 +97,6 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     meaning:
       'State of the circuit breaker of each target: 0 closed, 1 half open, 2 open; for a pattern, the worst of its models.',
     labels: { upstream: VALUES.upstream, model: '`model` of a target as configured, including patterns' },
-    action: '2: the upstream fails and gets no requests. `tollgate upstreams show` has its last failure.',
     *read() {
       for (const { upstream, targets } of states.read()) {
         const worst = new Map<string, number>();
@@ -123,7 +110,6 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     across: 'min',
     meaning: 'Result of the active health checks of `health`: 1 healthy, 0 not.',
     labels: { upstream: VALUES.upstream },
-    action: '0: its targets are tried last. `tollgate upstreams show` has the reason.',
     *read() {
       for (const { upstream, health } of states.read())
         if (health !== null) yield { labels: { upstream }, value: health.ok ? 1 : 0 };
@@ -134,7 +120,6 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     meaning:
       'Whether an upstream may get requests: 1; 0 while it is drained by hand or has `enabled: false`.',
     labels: { upstream: VALUES.upstream },
-    action: '0: an operator did it. `tollgate upstreams show` has who, why and until when.',
     *read() {
       for (const { upstream, state } of states.read())
         yield { labels: { upstream }, value: state === 'drained' || state === 'disabled' ? 0 : 1 };
@@ -158,13 +143,10 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     unserved: catalogue.counter('tollgate_upstream_unserved_total', {
       meaning: 'Requests of every kind for which no upstream could be asked, by error code.',
       labels: { outcome: '`upstream_rate_limited`, `upstream_busy`, `upstream_out_of_service`' },
-      action:
-        '`upstream_rate_limited`: all targets are at the limits of their vendors; raise them or add a target. `upstream_busy`: all have failed or are at `max_concurrency`. `upstream_out_of_service`: all are drained or disabled.',
     }),
     upstreamInFlight: catalogue.gauge('tollgate_upstream_in_flight', {
       meaning: 'Requests in flight to an upstream.',
       labels: { upstream: VALUES.upstream },
-      action: 'Near `max_concurrency`: further requests go to other targets or fail with `upstream_busy`.',
     }),
     upstreamTokens: tokenMetrics(catalogue),
     upstreamCertificateExpiry: catalogue.gauge(
@@ -173,8 +155,6 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
         across: 'min',
         meaning: 'Unix time at which the client certificate (`tls.cert`) for an upstream expires.',
         labels: { upstream: VALUES.upstream },
-        action:
-          'Less than a week ahead: replace its files. Once it has expired, the upstream answers `upstream_tls`.',
       },
     ),
     extraAttempts,
@@ -186,32 +166,24 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
         result:
           '`sticky` (the target of its key), `overflow` (another one, because that has more than its share of the load), `moved` (another one, because that is not available), `maker` (the one that made the encrypted content of the request)',
       },
-      action:
-        'Much `overflow`: many requests have the same key; give them different `prompt_cache_key` or session headers. `moved`: look at the breakers.',
     }),
     upstreamUnsolicited,
     retryBudgetRefusals: catalogue.counter('tollgate_retry_budget_refusals_total', {
       meaning: 'Attempts not made because `retry.budget` was used up.',
-      action:
-        'Any: so many requests fail that retries would add load. Repair the upstream before you raise the budget.',
     }),
     hedges: catalogue.counter('tollgate_hedges_total', {
       meaning: 'Hedge requests, by result.',
       labels: {
         result: '`won` (it answered), `lost` (the first did), `failed`, `stopped` (the client left)',
       },
-      action: 'Mostly `lost`: `hedge.after` is too short and costs without benefit.',
     }),
     usageReads: {
       running: catalogue.gaugeChild('tollgate_usage_reads', {
         meaning: 'Responses read for their usage after the client left, for 5 s at most.',
-        action:
-          'At 256: the usage of further ones is estimated. Many clients leave before their responses end.',
       }),
       results: catalogue.counter('tollgate_usage_reads_total', {
         meaning: 'Responses read for their usage after the client left, by result.',
         labels: { result: '`reported`, `missing` (not in time), `refused` (too many at once)' },
-        action: '`missing`: the upstream reports no usage, or reports it late; it is estimated.',
       }),
     },
     streamsBroken,
@@ -225,20 +197,15 @@ function tokenMetrics(catalogue: MetricCatalogue) {
     across: 'min',
     meaning: 'Unix time at which the current token of an upstream with `auth` was fetched.',
     labels,
-    action: 'Its age is `time()` minus this.',
   });
   const expiresAt = catalogue.gauge('tollgate_upstream_token_expiry_timestamp_seconds', {
     across: 'min',
     meaning: 'Unix time at which the current token of an upstream with `auth` expires.',
     labels,
-    action:
-      'Less than a minute ahead: renewal fails. See `tollgate_upstream_token_fetches_total` and the log.',
   });
   const fetches = catalogue.counter('tollgate_upstream_token_fetches_total', {
     meaning: 'Token fetches for upstreams with `auth`, by result.',
     labels: { ...labels, result: '`ok`, `failed`' },
-    action:
-      '`failed`: the log has the cause; `tollgate check --credentials` tries it. The current token serves until it expires.',
   });
   return {
     add(upstream: string): void {
