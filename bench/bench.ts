@@ -10,7 +10,7 @@ import { startBare } from './subjects/bare.ts';
 import { startUpstream, type Upstream } from './subjects/direct.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
 import { nginxProgram, startNginx } from './subjects/nginx.ts';
-import { startLiteLlm, startPortkey } from './subjects/peers.ts';
+import { startPeers } from './subjects/peers.ts';
 import type { Subject, SubjectName } from './subjects/subject.ts';
 
 /** Requests, or streams, under way at once, where a scenario does not say otherwise. */
@@ -19,8 +19,8 @@ export const CONCURRENCY = 64;
 export const MANY_FILES = 32_768;
 /** The compiler takes some hundred thousand requests to settle. */
 const WARM_UP_REQUESTS = 200_000;
-/** A tenth of the gateway's throughput or less, so that they warm up for as long. */
-const PEER_WARM_UP_REQUESTS = 20_000;
+/** A tenth of the gateway's throughput or less, so that they warm up for as long; Python and Go compile nothing meanwhile. */
+const PEER_WARM_UP_REQUESTS = { portkey: 20_000, other: 1_000 };
 const WARM_UP_WORDS = 250;
 
 export interface Lengths {
@@ -87,14 +87,7 @@ export async function withBench<Result>(
       ...ports,
     });
     const bare = await startBare(processes, upstream.port, options.bare ?? []);
-    const peers: Subject[] = [];
-    if (options.peer) {
-      tell('Installing the peer.');
-      peers.push(await startPortkey(processes, join(folder, 'portkey'), upstream.port));
-      const lite = await startLiteLlm(processes, join(folder, 'litellm'), upstream.port);
-      if (lite === undefined) tell('LiteLLM is not on the path, and is left out.');
-      else peers.push(lite);
-    }
+    const peers = options.peer ? await startPeers(processes, join(folder, 'peers'), upstream.port, tell) : [];
     const { direct } = upstream;
     for (const subject of [direct, nginx, nginxLogged, gateway, ...bare, ...peers])
       await checkAnswer(subject);
@@ -104,7 +97,10 @@ export async function withBench<Result>(
     const whole: Bench = { ...bench, direct, nginx, nginxLogged, gateway, bare, peers };
     await warmUp(processes, gateway, options.warmUpRequests);
     for (const subject of bare) await warmUp(processes, subject, options.warmUpRequests);
-    for (const peer of peers) await warmUp(processes, peer, PEER_WARM_UP_REQUESTS);
+    for (const peer of peers) {
+      const most = PEER_WARM_UP_REQUESTS[peer.name === 'portkey' ? 'portkey' : 'other'];
+      await warmUp(processes, peer, Math.min(most, options.warmUpRequests ?? most));
+    }
     return await work(whole);
   } finally {
     options.signal?.removeEventListener('abort', stop);

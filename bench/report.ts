@@ -101,8 +101,8 @@ on both sides, which buffers, checks and writes nothing; a second row also write
 everything on: the key is checked, every kind of limit is counted, the model is rewritten both ways, use is priced and goes to the
 ledger and from there into SQLite, metrics are counted, and the access log goes to a file. **Node** is what Node
 itself costs: **sockets** passes bytes on between two sockets and does not know what they are, **server** is \`node:http\` alone, which
-answers by itself, and **http-proxy-3** is that package with kept connections and nothing around it. **portkey** is Portkey's open-source gateway from npm on the same Node, **litellm** is LiteLLM where
-it is installed; both as they come, without keys, limits or ledger.
+answers by itself, and **http-proxy-3** is that package with kept connections and nothing around it.
+Other gateways have a table of their own.
 Before anything is measured the gateway has answered 200,000 requests and 10,000 streams, and the others have been asked for about as long:
 compilers have settled by then. Requests have the header block, body and length of key that the official SDK sends, and answers the headers
 that api.openai.com sends. Load comes from a process of its own, over bare sockets. Every answer is checked: its status and length, and of the streams of all

@@ -15,6 +15,7 @@ import { coldStart } from './scenarios/cold-start.ts';
 import { manyStreams } from './scenarios/many-streams.ts';
 import { memory } from './scenarios/memory.ts';
 import { paced } from './scenarios/paced.ts';
+import { peers } from './scenarios/peers.ts';
 import type { Scenario } from './scenarios/scenario.ts';
 import { streamLatency } from './scenarios/stream-latency.ts';
 import { throughput } from './scenarios/throughput.ts';
@@ -30,6 +31,7 @@ const SCENARIOS: readonly Scenario[] = [
   streamLatency,
   memory,
   bodies,
+  peers,
   coldStart,
   coldKeys,
   manyStreams,
@@ -42,7 +44,8 @@ const RESULTS_JSON = fileURLToPath(new URL('./results.json', import.meta.url));
 const USAGE = `npm run bench -- [--peer] [--long] [--only NAMES] [--rounds N] [--seconds N] [--warm-up N] [--json] [--write]
 npm run bench -- --short [--record]
 
-  --peer        also Portkey's gateway, installed from npm into a temporary folder, and LiteLLM if it is on the path
+  --peer        also other gateways: Portkey's from npm, LiteLLM from PyPI, One API as a Go module; installed once, under XDG_CACHE_HOME
+                or ~/.cache; one that cannot be installed or started here is left out
   --long        also what takes minutes or needs Redis and PostgreSQL (marked * below)
   --only NAMES  only these, separated by commas: ${NAMES}
   --rounds N    rounds of each kind (default 5)

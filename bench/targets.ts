@@ -43,7 +43,7 @@ const TARGETS: readonly Target[] = [
     limit: 15,
     digits: 1,
     unit: 'x',
-    at: ['requests', 'portkey', 'throughput_ratio'],
+    at: ['peers', 'portkey', 'throughput_ratio'],
   },
   {
     text: 'Added p50 at half of saturation',

@@ -10,10 +10,10 @@ const EVERY_MS = 10;
 export const chunks: Scenario = {
   id: 'chunks',
   sections: ['chunks'],
-  async run({ processes, rounds, seconds, nginx, gateway, bare, peers }) {
+  async run({ processes, rounds, seconds, nginx, gateway, bare }) {
     const pace = { frames: FRAMES, every: EVERY_MS, kind: 'exact' } as const;
     const times = Math.max(1, Math.round((seconds * 1000) / (FRAMES * EVERY_MS)));
-    const results = await alternate('chunks', [nginx, gateway, ...bare, ...peers], rounds, (subject) =>
+    const results = await alternate('chunks', [nginx, gateway, ...bare], rounds, (subject) =>
       streamRound(processes, subject, { kind: 'streams', concurrency: CONCURRENCY, times, ramp_ms: 0, pace }),
     );
     return [

@@ -20,9 +20,9 @@ const COMPARISONS = { gatewayIs: { throughput_ratio: 'per_second', cpu_ratio: 'c
 export const throughput: Scenario = {
   id: 'throughput',
   sections: ['requests', 'short-streams'],
-  async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway, bare, peers }) {
+  async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway, bare }) {
     const common = { kind: 'closed', connections: CONCURRENCY, ms: seconds * 1000, requests: 1 } as const;
-    const subjects = [direct, nginx, nginxLogged, gateway, ...bare, ...peers];
+    const subjects = [direct, nginx, nginxLogged, gateway, ...bare];
     const answers = await alternate('requests', subjects, rounds, (subject) =>
       requestRound(processes, subject, { ...common, pace: null }),
     );

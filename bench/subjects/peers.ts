@@ -1,89 +1,72 @@
-// Other gateways on the same load: Portkey's, from its npm package in a folder of its own and on this Node, and LiteLLM where
-// it is installed. Each as its own documentation starts it, without log lines for each request.
-import { mkdirSync, writeFileSync } from 'node:fs';
+// Other gateways on the same load, each as its own documentation starts it and without a log line for each request where it has a
+// setting for that: Portkey's, from its npm package on this Node. LiteLLM and One API have files of their own.
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { stringify } from 'yaml';
-import { childrenOf } from '../cpu.ts';
-import { VENDOR_KEY } from '../load/sdk-request.ts';
-import { ALIAS, UPSTREAM_MODEL } from '../load/traffic.ts';
-import { findProgram, type Processes } from '../processes.ts';
+import { UPSTREAM_MODEL } from '../load/traffic.ts';
+import type { Processes } from '../processes.ts';
+import { startLiteLlm } from './litellm.ts';
 import { freePort } from './nginx.ts';
+import { startOneApi } from './one-api.ts';
+import { installed, runTool } from './peer-install.ts';
 import { CHAT, NO_HEADERS, type Subject } from './subject.ts';
 
 const PORTKEY = '@portkey-ai/gateway';
 export const PORTKEY_VERSION = '1.15.2';
 /** With later versions that its package allows, 1.19.5 and 1.19.19 among them, it answers every stream with status 500. */
 const OVERRIDES = { '@hono/node-server': '1.13.8' };
-const INSTALL_MS = 5 * 60_000;
-const START_MS = 60_000;
+export const PEER_START_MS = 5 * 60_000;
 
-export async function startPortkey(processes: Processes, folder: string, upstream: number): Promise<Subject> {
-  mkdirSync(folder);
-  const npm = findProgram('npm');
-  if (npm === undefined) throw new Error('npm, which installs the peer, is not on the path');
-  const dependencies = { [PORTKEY]: PORTKEY_VERSION };
-  writeFileSync(
-    join(folder, 'package.json'),
-    JSON.stringify({ private: true, dependencies, overrides: OVERRIDES }),
-  );
-  const words = ['install', '--no-audit', '--no-fund', '--ignore-scripts'];
-  await processes.run(npm, words, INSTALL_MS, { cwd: folder });
-  const port = await freePort();
-  const script = join(folder, 'node_modules', PORTKEY, 'build', 'start-server.js');
-  const started = await processes.start(process.execPath, [script, `--port=${port}`, '--headless'], {
-    ready: /Ready for connections|Your AI Gateway is now running/,
-    cwd: folder,
-    deadline: START_MS,
-  });
-  return {
-    name: 'portkey',
-    url: `http://127.0.0.1:${port}${CHAT}`,
-    pids: [started.pid],
-    headers: {
-      ...NO_HEADERS,
-      'x-portkey-provider': 'openai',
-      'x-portkey-custom-host': `http://127.0.0.1:${upstream}/v1`,
-    },
-    alias: UPSTREAM_MODEL,
-    model: null,
-    stop: started.stop,
-  };
-}
+const PEERS = { portkey: startPortkey, litellm: startLiteLlm, 'one api': startOneApi };
 
-/** @returns undefined where it is not installed */
-export async function startLiteLlm(
+/** All that can be installed and started here. @param tell is told why the others are left out */
+export async function startPeers(
   processes: Processes,
   folder: string,
   upstream: number,
-): Promise<Subject | undefined> {
-  const program = findProgram('litellm');
-  if (program === undefined) return undefined;
-  mkdirSync(folder);
+  tell: (text: string) => void,
+): Promise<Subject[]> {
+  const started: Subject[] = [];
+  for (const [name, start] of Object.entries(PEERS)) {
+    tell(`Starting ${name}, which is installed the first time.`);
+    try {
+      started.push(...(await start(processes, join(folder, name.replace(' ', '-')), upstream)));
+    } catch (error) {
+      tell(`bench: ${name} is left out: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  return started;
+}
+
+async function startPortkey(processes: Processes, _folder: string, upstream: number): Promise<Subject[]> {
+  const home = await installed(`portkey-${PORTKEY_VERSION}`, async (folder) => {
+    const dependencies = { [PORTKEY]: PORTKEY_VERSION };
+    writeFileSync(
+      join(folder, 'package.json'),
+      JSON.stringify({ private: true, dependencies, overrides: OVERRIDES }),
+    );
+    const words = ['install', '--no-audit', '--no-fund', '--ignore-scripts'];
+    await runTool(processes, 'npm', words, { cwd: folder });
+  });
   const port = await freePort();
-  const file = join(folder, 'config.yaml');
-  const params = {
-    model: `openai/${UPSTREAM_MODEL}`,
-    api_base: `http://127.0.0.1:${upstream}/v1`,
-    api_key: VENDOR_KEY,
-  };
-  writeFileSync(file, stringify({ model_list: [{ model_name: ALIAS, litellm_params: params }] }));
-  const started = await processes.start(
-    program,
-    ['--config', file, '--host', '127.0.0.1', '--port', `${port}`],
+  const script = join(home, 'node_modules', PORTKEY, 'build', 'start-server.js');
+  const started = await processes.start(process.execPath, [script, `--port=${port}`, '--headless'], {
+    ready: /Ready for connections|Your AI Gateway is now running/,
+    cwd: home,
+    deadline: PEER_START_MS,
+  });
+  return [
     {
-      ready: /Uvicorn running on/,
-      cwd: folder,
-      deadline: START_MS,
-      env: { LITELLM_LOG: 'ERROR' },
+      name: 'portkey',
+      url: `http://127.0.0.1:${port}${CHAT}`,
+      pids: [started.pid],
+      headers: {
+        ...NO_HEADERS,
+        'x-portkey-provider': 'openai',
+        'x-portkey-custom-host': `http://127.0.0.1:${upstream}/v1`,
+      },
+      alias: UPSTREAM_MODEL,
+      model: null,
+      stop: started.stop,
     },
-  );
-  return {
-    name: 'litellm',
-    url: `http://127.0.0.1:${port}${CHAT}`,
-    pids: [started.pid, ...childrenOf(started.pid)],
-    headers: NO_HEADERS,
-    alias: ALIAS,
-    model: null,
-    stop: started.stop,
-  };
+  ];
 }

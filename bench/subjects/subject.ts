@@ -13,7 +13,9 @@ export type SubjectName =
   | 'Node, server'
   | 'Node, http-proxy-3'
   | 'portkey'
-  | 'litellm';
+  | 'litellm'
+  | 'litellm, key and limits'
+  | 'one api';
 
 export interface Subject {
   readonly name: SubjectName;
