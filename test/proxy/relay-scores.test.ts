@@ -101,7 +101,7 @@ test.each<[path: string, body: object, answer: object, target: string, tokens: n
   ['/rerank', RERANK, JINA, '/v1/rerank', 38],
   ['/v1/score', { model: 'm', text_1: 'q', text_2: ['a', 'b'] }, SCORES, '/v1/score', 17],
   ['/score', { model: 'm', queries: 'q', documents: ['a', 'b'] }, SCORES, '/v1/score', 17],
-  ['/v1/classify', { model: 'm', input: ['a', 'b'] }, CLASSES, '/classify', 10],
+  ['/v1/classify', { model: 'm', input: ['a', 'b'] }, CLASSES, '/v1/classify', 10],
   ['/classify', { model: 'm', input: 'a' }, CLASSES, '/classify', 10],
   [
     '/tokenize',

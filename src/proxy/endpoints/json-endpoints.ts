@@ -81,14 +81,16 @@ const SCORE: Endpoint = {
   readFacts: ofDocuments,
 };
 
-/** `POST /v1/classify`: vLLM has no `/v1` before it. */
+/** `POST /v1/classify`, of SGLang, which has another call without the `/v1` */
 const CLASSIFY: Endpoint = {
   name: 'score',
-  path: '/classify',
-  routes: ['/v1/classify', '/classify'],
+  path: 'classify',
   wanted: wants(['input']),
   readFacts: ofDocuments,
 };
+
+/** `POST /classify`, of vLLM */
+const BARE_CLASSIFY: Endpoint = { ...CLASSIFY, path: '/classify', routes: ['/classify'] };
 
 /** `POST /tokenize`, of vLLM: without usage, and free. */
 const TOKENIZE: Endpoint = {
@@ -241,6 +243,7 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   RERANK,
   SCORE,
   CLASSIFY,
+  BARE_CLASSIFY,
   TOKENIZE,
   DETOKENIZE,
   IMAGES,

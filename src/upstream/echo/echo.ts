@@ -40,6 +40,7 @@ export class EchoTransport implements Transport {
     ['/rerank', [rerank]],
     ['/score', [score]],
     ['/classify', [classifyTexts]],
+    ['/v1/classify', [classifyTexts]],
     ['/tokenize', [tokenize]],
     ['/detokenize', [detokenize]],
   ]);

@@ -102,3 +102,25 @@ declare module '@anthropic-ai/sdk' {
     };
   }
 }
+
+declare module 'cohere-ai' {
+  interface Options {
+    readonly token: string;
+    readonly environment: string;
+  }
+  interface Rerank {
+    readonly model: string;
+    readonly query: string;
+    readonly documents: readonly unknown[];
+    readonly returnDocuments?: boolean;
+  }
+  interface Answering extends Promise<unknown> {
+    withRawResponse(): Promise<{ readonly data: unknown; readonly rawResponse: Response }>;
+  }
+
+  export class CohereClient {
+    constructor(options: Options);
+    rerank(request: Rerank, options?: { readonly maxRetries: number }): Answering;
+  }
+  export class CohereClientV2 extends CohereClient {}
+}
