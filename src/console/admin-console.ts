@@ -1,7 +1,6 @@
 // The console of the admin listener: operators, their sessions, the pages under /console, and the API under /api/v1. Everything but
 // the sign-in needs an operator.
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Html } from '../billing/pages/page-frame.ts';
 import { GatewayError, isServerFault, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { answerApi, ProblemError } from './api/api-server.ts';
@@ -14,13 +13,14 @@ import {
   requireSameSite,
   sessionCookie,
 } from './console-identity.ts';
-import { type ConsolePage, PageStream, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
-import { CONSOLE_PAGES } from './console-pages.ts';
+import { PageStream, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
 import { LiveFigures } from './live-figures.ts';
 import { OperatorSessions } from './operator-sessions.ts';
 import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
-import { answerChange, pageError } from './pages/form-result.ts';
+import { CONSOLE_PAGES, findPage } from './pages/console-pages.ts';
+import { answerChange } from './pages/form-result.ts';
 import { sendLive } from './pages/now-page.ts';
+import { pageResult } from './pages/page-result.ts';
 import { usageCsv } from './pages/report-pages.ts';
 
 /** Some answers wait for the replicas of a fleet; the listener's own timeout is shorter. In milliseconds. */
@@ -119,10 +119,10 @@ export class AdminConsole {
       ...{ operator, request, url, desk, figures, id: '' },
       address: identity.addressOf(request),
     };
+    const frame = { operator, pages: CONSOLE_PAGES, headers };
     if (request.method === 'POST' && pathname.startsWith('/console/do/')) {
       const form = await readForm(request);
       identity.requireOwnPage(request, operator, form.get(CSRF_FIELD) ?? '');
-      const frame = { operator, pages: CONSOLE_PAGES, headers };
       return await answerChange(caller, pathname.slice('/console/do/'.length), form, (own) => {
         return new PageStream(response, { ...frame, ...own });
       });
@@ -135,16 +135,10 @@ export class AdminConsole {
     }
     const found = findPage(pathname);
     if (found === undefined) throw new GatewayError('unknown_url');
-    const { page, id } = found;
-    requireRole(operator, page.role);
-    const { name: title, scripts = [], path: here } = page;
-    const frame = { title, operator, pages: CONSOLE_PAGES, here, scripts, headers };
+    requireRole(operator, found.page.role);
     // What an operator may see, an error included, is in the frame of the console.
-    const body = await page
-      .render({ ...caller, id })
-      .catch((error: unknown) => pageError(wrapError(error, 'internal_error')));
-    if (body instanceof Html) return sendPage(response, 200, { ...frame, body });
-    sendPage(response, body.status, { ...frame, ...body });
+    const result = await pageResult(found.page, { ...caller, id: found.id });
+    sendPage(response, result.status, { ...frame, ...result });
   }
 
   async #signIn(
@@ -181,18 +175,6 @@ async function signOut(
   identity.requireOwnPage(request, operator, form.get(CSRF_FIELD) ?? '');
   if (operator.session !== undefined) await sessions.end(operator.session);
   redirect(response, '/console', sessionCookie(request, ''));
-}
-
-function findPage(path: string): { readonly page: ConsolePage; readonly id: string } | undefined {
-  const bare = path.length > 1 ? path.replace(/\/$/, '') : path;
-  const at = bare.lastIndexOf('/');
-  const page = CONSOLE_PAGES.find((each) => each.path === bare || each.path === `${bare.slice(0, at)}/:id`);
-  if (page === undefined) return undefined;
-  try {
-    return { page, id: page.path.endsWith('/:id') ? decodeURIComponent(bare.slice(at + 1)) : '' };
-  } catch {
-    return undefined;
-  }
 }
 
 async function readForm(request: IncomingMessage): Promise<URLSearchParams> {

@@ -14,6 +14,14 @@ import type { LiveFigures } from './live-figures.ts';
 const STYLE = `${themeOf(undefined).style}${CONSOLE_STYLE}`;
 const STYLE_HASH = hashSource(STYLE);
 
+/** A form that was rejected: its page shows it again, as it was sent, with the error at the field that is wrong. */
+interface RejectedForm {
+  /** What it would have called: name of the route, and parameters of its path. Undefined for a search. */
+  readonly call?: { readonly route: string; readonly params: Readonly<Record<string, string>> };
+  readonly values: URLSearchParams;
+  readonly error: GatewayError;
+}
+
 /** A request for a page, by an operator with the role of the page. */
 export interface ConsoleRequest {
   readonly operator: Operator;
@@ -25,6 +33,7 @@ export interface ConsoleRequest {
   readonly figures: LiveFigures;
   /** The last segment of a path that ends with `:id`, decoded; else empty. */
   readonly id: string;
+  readonly rejected?: RejectedForm;
 }
 
 /** A page of the console, answered to GET. Its forms go to `/console/do/ROUTE`, where ROUTE is the name of a route of the API. */
@@ -45,7 +54,7 @@ interface FrameOptions {
   readonly body: Html;
   readonly operator?: Operator;
   readonly pages?: readonly ConsolePage[];
-  /** Path of the page, for the navigation. */
+  /** Path of the page, or of the one that its form was on, for the navigation. */
   readonly here?: string;
   readonly scripts?: readonly Script[];
   readonly headers?: Readonly<Record<string, string | undefined>>;
@@ -78,7 +87,7 @@ export class PageStream {
   }
 
   /** The last part; it is a page of its own where nothing was sent before. */
-  end(status: number, own: Pick<FrameOptions, 'title' | 'body' | 'scripts'>): void {
+  end(status: number, own: Pick<FrameOptions, 'title' | 'body' | 'scripts' | 'here'>): void {
     if (!this.#response.headersSent) sendPage(this.#response, status, { ...this.#frame, ...own });
     else this.#response.end(`${own.body.text}${frameOf(this.#frame).foot}`);
   }
@@ -87,11 +96,7 @@ export class PageStream {
 function frameOf({ title, operator, pages = [], here, scripts = [] }: Omit<FrameOptions, 'body'>) {
   const links = pages
     .filter(({ isListed }) => isListed)
-    .map(({ path, name }) =>
-      path === here
-        ? html`<a href="${path}" aria-current="page">${name}</a> `
-        : html`<a href="${path}">${name}</a> `,
-    );
+    .map(({ path, name }) => html`<a href="${path}"${currentOf(path, here)}>${name}</a> `);
   const nav =
     operator === undefined ? NOTHING : html`<nav aria-label="Console">${links}</nav>${signOut(operator)}`;
   const csrf = operator?.csrf == null ? NOTHING : html`<meta name="csrf-token" content="${operator.csrf}">\n`;
@@ -105,8 +110,9 @@ ${csrf}<title>${title} · Tollgate console</title>
 <style>${new Html(STYLE)}</style>
 </head>
 <body>
+<a class="skip" href="#main">Skip to the content</a>
 <header class="top"><a class="brand" href="/console">Tollgate console</a>${nav}</header>
-<main>
+<main id="main" tabindex="-1">
 `;
   const foot = html`
 </main>
@@ -115,6 +121,12 @@ ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script
 </html>
 `;
   return { head: head.text, foot: foot.text };
+}
+
+/** Whether a link of the navigation leads to this page, or to the list that its record is in. */
+function currentOf(path: string, here = ''): Html {
+  if (here === path) return html` aria-current="page"`;
+  return path !== '/console' && here.startsWith(`${path}/`) ? html` aria-current="true"` : NOTHING;
 }
 
 function signOut({ name, role, csrf, via }: Operator): Html {
@@ -126,11 +138,14 @@ function signOut({ name, role, csrf, via }: Operator): Html {
 
 /** The form that takes a token. @param error of the last attempt */
 export function sendSignIn(response: ServerResponse, error?: GatewayError): void {
-  const alert = error === undefined ? NOTHING : html`<p class="alert" role="alert">${error.message}</p>`;
+  const alert =
+    error === undefined ? NOTHING : html`<p class="alert" role="alert" id="rejection">${error.message}</p>`;
+  const wrong =
+    error === undefined ? NOTHING : html` aria-invalid="true" aria-describedby="rejection" autofocus`;
   const body = html`<section class="card" aria-labelledby="sign-in"><h1 id="sign-in">Sign in</h1>
 ${alert}<form method="post" action="/console/sign-in">
 <p><label for="token">Token of an operator</label>
-<input id="token" name="token" type="password" autocomplete="current-password" required></p>
+<input id="token" name="token" type="password" autocomplete="current-password" required${wrong}></p>
 <p><button>Sign in</button></p>
 </form>
 <p class="soft">An administrator makes a token with <code>tollgate operators add NAME --role ROLE</code>.</p></section>`;

@@ -1,6 +1,9 @@
 // The style of the console, beside that of all pages.
 export const CONSOLE_STYLE = `
+html { scroll-padding: 1rem; }
 .top { flex-wrap: wrap; }
+.skip { position: absolute; top: .4rem; left: .4rem; z-index: 1; padding: .4rem .8rem; background: var(--card); color: var(--ink); }
+.skip:not(:focus) { clip-path: inset(50%); }
 .top nav { display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 .top nav a[aria-current] { color: var(--ink); font-weight: 620; text-decoration: none; }
 .top form { display: flex; align-items: center; gap: .8rem; margin-left: auto; }
@@ -21,5 +24,7 @@ export const CONSOLE_STYLE = `
 .bars figcaption { color: var(--soft); font-size: .92rem; }
 .bars svg { display: block; width: 100%; height: 8rem; border-bottom: 1px solid var(--edge); }
 .plain { margin: 0; padding: 0; list-style: none; }
+.fields > .alert { flex-basis: 100%; margin: 0; }
+[aria-invalid] { border-color: var(--bad) !important; }
 .alert { color: var(--bad); }
 `;

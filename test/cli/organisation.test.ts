@@ -143,7 +143,7 @@ describe('holders', () => {
   test.each([
     [2, ['set', '01234567', '--label', 'env'], /--label is NAME=VALUE/],
     [2, ['set', '01234567', '--label', '-x=1'], /needs a value/],
-    [2, ['set', '01234567', '--label', 'a b=1'], /the name of a label has letters/],
+    [2, ['set', '01234567', '--label', 'a b=1'], /a label has a name of letters/],
     [2, ['set', '01234567', '--label', 'a=1', '--label', 'a=2'], /given twice/],
     [2, ['set', '01234567', '--name', 'x', '--no-name'], /either --name or --no-name/],
     [2, ['list', '--standing', 'good?'], /unknown state/],

@@ -271,7 +271,7 @@ describe('tollgate usage', () => {
     });
 
     test('an unknown group is wrong usage with the nearest right one', async () => {
-      expect((await usage('--by', 'teem')).err).toMatch(/unknown group: .*\(did you mean team\?\)/);
+      expect((await usage('--by', 'teem')).err).toMatch(/unknown group of --by: .*\(did you mean team\?\)/);
     });
 
     test('what is not kept is an error that says what is', async () => {

@@ -1,17 +1,20 @@
 // The API of the admin listener: every route with every role, and every answer against the OpenAPI document.
-import { randomBytes } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { paidTerms } from '../../src/billing/new-order.ts';
 import type { ApiRoute } from '../../src/console/api/api-route.ts';
 import { API_ROUTES } from '../../src/console/api/api-routes.ts';
 import { openApiPath } from '../../src/console/api/openapi.ts';
 import { openStore } from '../../src/store/open.ts';
 import { ROLES, type Role } from '../../src/store/operator-record.ts';
 import type { Store } from '../../src/store/store.ts';
-import { type ConsoleAnswer, type ConsoleCall, type ConsoleSetting, startConsole } from './setting.ts';
-
-const PRICE = { amount: 900, currency: 'eur', interval: 'month' } as const;
+import {
+  addOrder,
+  type ConsoleAnswer,
+  type ConsoleCall,
+  type ConsoleSetting,
+  SALES,
+  startConsole,
+} from './setting.ts';
 
 let setting: ConsoleSetting;
 let store: Store;
@@ -20,17 +23,7 @@ const tokens = new Map<Role, string>();
 const ajv = new Ajv2020({ strict: false });
 
 beforeAll(async () => {
-  setting = await startConsole({
-    config: {
-      tiers: {
-        Free: {},
-        Lite: { price: PRICE },
-        Pro: { price: { ...PRICE, amount: 2900 }, requests_per_minute: 100 },
-      },
-      billing: { provider: 'invoice' },
-      branding: { contact: 'mailto@example.com' },
-    },
-  });
+  setting = await startConsole({ config: SALES });
   store = await openStore({ kind: 'sqlite', path: setting.gateway.directory.file('tollgate.db') });
   for (const role of ROLES) tokens.set(role, await setting.operator(`the-${role}`, role));
   document = (await admin('GET', '/openapi.json')).json as typeof document;
@@ -74,12 +67,7 @@ const newTeam = async () => {
   count += 1;
   return String(member((await admin('POST', '/teams', { name: `team ${count}/é` })).json, 'record', 'name'));
 };
-async function newOrder(): Promise<string> {
-  const buyer = { claim: randomBytes(32), nonce: randomBytes(32), baseTier: 'Free' } as const;
-  const terms = paidTerms('Lite', { price: PRICE }, { name: 'none', isLive: true }, buyer, new Date());
-  if (terms === undefined) throw new Error('no terms');
-  return (await store.billing.addOrder(terms, null)).order.id;
-}
+const newOrder = () => addOrder(store);
 async function paidOrder(): Promise<string> {
   const id = await newOrder();
   expect((await admin('POST', `/orders/${id}/paid`, { until: '2040-01-01' })).status).toBe(200);

@@ -80,45 +80,6 @@ describe.each(THEMES)('%s', (theme) => {
   });
 });
 
-test('a key is issued, found, changed and revoked by the keyboard alone, without scripts', async () => {
-  await using visit = await signIn(admin, { scripts: false });
-  const { page } = visit;
-  const press = async (label: string) => {
-    await page.getByRole('button', { name: label, exact: true }).focus();
-    await page.keyboard.press('Enter');
-  };
-  await page.goto('/console/keys');
-  await page.getByLabel('Name of the new holder').focus();
-  await page.keyboard.type('<b>Maps</b>');
-  await press('Issue a key');
-  await page.getByRole('heading', { level: 1, name: 'Done' }).waitFor();
-  const issued = (await page.locator('pre.key').textContent()) ?? '';
-  expect(issued).toMatch(/^[0-9a-f]{32}$/);
-  await page.goto(`/console/keys?name=${encodeURIComponent('<b>Ma')}`);
-  expect(await page.locator('.records tbody tr').count()).toBe(1);
-  await page.getByRole('link', { name: issued.slice(0, 8) }).focus();
-  await page.keyboard.press('Enter');
-  await page.getByRole('heading', { level: 1, name: `Key ${issued.slice(0, 8)}` }).waitFor();
-  await page.getByLabel('Limits such as').focus();
-  await page.keyboard.type('requests_per_minute=3');
-  await press('Change');
-  await page.getByRole('heading', { level: 1, name: 'Done' }).waitFor();
-  expect((await setting.commands.tollgate('keys', 'show', issued.slice(0, 8), '--json')).out).toContain(
-    '"requests_per_minute": 3',
-  );
-  await page.goto(`/console/keys/${issued.slice(0, 8)}`);
-  await page.locator('summary', { hasText: 'Revoke' }).focus();
-  await page.keyboard.press('Enter');
-  await press('Revoke');
-  await page.getByText('done.').waitFor();
-  const refused = await fetch(`${setting.gateway.url}/v1/models`, {
-    headers: { authorization: `Bearer ${issued}` },
-  });
-  expect(refused.status).toBe(401);
-  await page.goto('/console/events');
-  expect(await page.locator('.records tbody').textContent()).toMatch(/ann.*keys\.revoke/);
-});
-
 test('an upstream is drained and resumed, and the page says so', async () => {
   await using visit = await signIn(admin);
   const { page } = visit;

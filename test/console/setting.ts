@@ -1,8 +1,32 @@
 // A gateway with operators, and requests to its admin listener as browsers, programs and proxies send them.
+import { randomBytes } from 'node:crypto';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { paidTerms } from '../../src/billing/new-order.ts';
 import type { Role } from '../../src/store/operator-record.ts';
+import type { Store } from '../../src/store/store.ts';
 import { commandsWith } from '../cli/commands.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
+
+const PRICE = { amount: 900, currency: 'eur', interval: 'month' } as const;
+
+/** Prices and invoices, for orders. */
+export const SALES = {
+  tiers: {
+    Free: {},
+    Lite: { price: PRICE },
+    Pro: { price: { ...PRICE, amount: 2900 }, requests_per_minute: 100 },
+  },
+  billing: { provider: 'invoice' },
+  branding: { contact: 'mailto@example.com' },
+};
+
+/** @returns the id of a new order that is not paid */
+export async function addOrder({ billing }: Store): Promise<string> {
+  const buyer = { claim: randomBytes(32), nonce: randomBytes(32), baseTier: 'Free' } as const;
+  const terms = paidTerms('Lite', { price: PRICE }, { name: 'none', isLive: true }, buyer, new Date());
+  if (terms === undefined) throw new Error('no terms');
+  return (await billing.addOrder(terms, null)).order.id;
+}
 
 export interface ConsoleCall {
   readonly token?: string;

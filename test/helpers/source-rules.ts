@@ -58,7 +58,6 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   cli: [['cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli'], ['cli/program']],
   console: [
     ['console/admin-console.ts'],
-    ['console/console-pages.ts'],
     ['console/pages'],
     ['console/console-page.ts'],
     ['console/api'],

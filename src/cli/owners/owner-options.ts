@@ -52,7 +52,7 @@ export function labelChangeOptions(given: {
 
 function requireLabelName(name: string): void {
   if (LABEL_NAME.test(name)) return;
-  throw new UsageError('the name of a label has letters, digits, `.`, `_` and `-`, at most 63 characters');
+  throw new UsageError('a label has a name of letters, digits, `.`, `_` and `-`, at most 63 characters');
 }
 
 /** An expiry of a key, which must be to come. @throws UsageError */

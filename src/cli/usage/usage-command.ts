@@ -117,7 +117,7 @@ function groupsOf(given: string): readonly UsageGroup[] {
     if (name.startsWith(LABEL_DIMENSION) && name.length > LABEL_DIMENSION.length)
       return `${LABEL_DIMENSION}${name.slice(LABEL_DIMENSION.length)}`;
     if (name === 'label' || name === LABEL_DIMENSION) throw new UsageError('a group of labels is label:NAME');
-    return oneOf(name, USAGE_DIMENSIONS, 'group');
+    return oneOf(name, USAGE_DIMENSIONS, 'group of --by');
   });
   if (new Set(groups).size < groups.length) throw new UsageError('--by names a group twice');
   return groups;

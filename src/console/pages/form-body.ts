@@ -7,46 +7,46 @@ import { GatewayError } from '../../errors.ts';
 export interface FormCall {
   readonly requestKey: string | undefined;
   readonly ifMatch: string | undefined;
-  /** Page that the form was on. */
-  readonly back: string;
   readonly params: Readonly<Record<string, string>>;
   readonly body: Readonly<Record<string, unknown>>;
 }
 
 /** @throws GatewayError `invalid_value` for a pair without `=` */
 export function readFormCall(form: URLSearchParams): FormCall {
-  const params: Record<string, string> = {};
-  const body: Record<string, unknown> = {};
+  const params = new Map<string, string>();
+  const body = new Map<string, unknown>();
   const gone: (readonly [string, string, string])[] = [];
   for (const [field, given] of form) {
     const [kind = '', name = '', removal = ''] = field.split('.');
     const value = given.trim();
-    if (kind === 'param') params[name] = value;
+    if (kind === 'param') params.set(name, value);
     else if (kind === 'was') gone.push([name, removal, value]);
-    else if (kind === 'text' && value !== '') body[name] = value;
-    else if (kind === 'null') body[name] = value === '' ? null : value;
-    else if (kind === 'list') body[name] = value === '' ? null : wordsOf(value);
-    else if (kind === 'flag') body[name] = true;
+    else if (kind === 'text' && value !== '') body.set(name, value);
+    else if (kind === 'null') body.set(name, value === '' ? null : value);
+    else if (kind === 'list') body.set(name, value === '' ? null : wordsOf(value));
+    else if (kind === 'flag') body.set(name, true);
     else if (kind === 'map')
-      body[name] = Object.fromEntries(wordsOf(value).map((pair) => pairOf(name, pair)));
+      body.set(name, Object.fromEntries(wordsOf(value).map((pair) => pairOf(name, pair))));
   }
   for (const [name, removal, names] of gone) {
-    const map = body[name];
+    const map = body.get(name);
     if (typeof map !== 'object' || map === null) continue;
     const missing = names.split(',').filter((each) => each !== '' && !Object.hasOwn(map, each));
-    body[name] = {
-      ...map,
-      ...Object.fromEntries(missing.map((each) => [each, removal === 'tier' ? 'tier' : null])),
-    };
+    const removed = Object.fromEntries(missing.map((each) => [each, removal === 'tier' ? 'tier' : null]));
+    body.set(name, { ...map, ...removed });
   }
-  const back = form.get('back') ?? '';
   return {
     requestKey: form.get('request_key') ?? undefined,
     ifMatch: form.get('if_match') ?? undefined,
-    // Nothing but a page of the console.
-    back: /^\/console(?:\/[\w%.~-]+)*$/.test(back) ? back : '/console',
-    ...{ params, body },
+    params: Object.fromEntries(params),
+    body: Object.fromEntries(body),
   };
+}
+
+/** The page that a form was on: nothing but a page of the console. */
+export function backOf(form: URLSearchParams): string {
+  const back = form.get('back') ?? '';
+  return /^\/console(?:\/[\w%.~-]+)*$/.test(back) ? back : '/console';
 }
 
 function wordsOf(text: string): readonly string[] {

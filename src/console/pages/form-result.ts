@@ -3,18 +3,12 @@
 import { randomUUID } from 'node:crypto';
 import { copyBox, type Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
 import { COPY, type Script } from '../../billing/pages/page-scripts.ts';
-import { type GatewayError, wrapError } from '../../errors.ts';
-import { ProblemError } from '../api/api-server.ts';
+import { wrapError } from '../../errors.ts';
 import type { ConsoleRequest, PageStream } from '../console-page.ts';
-import { type FormCall, readFormCall } from './form-body.ts';
+import { backOf, type FormCall, readFormCall } from './form-body.ts';
 import { changeRoute } from './page-call.ts';
-import { hiddenFields, listOf, member, shown, table } from './record-view.ts';
-
-interface Result {
-  readonly status: number;
-  readonly title: string;
-  readonly body: Html;
-}
+import { FOCUSED, pageError, shownAgain } from './page-result.ts';
+import { hiddenFields, listOf, member, shown } from './record-view.ts';
 
 /** Changes of the records that replicas hold; made again, they change nothing and tell the replicas again. */
 const CAN_BE_REPEATED = /^(?:keys\.(?:set|revoke)|holders\.\w+)$/;
@@ -28,14 +22,17 @@ export async function answerChange(
   caller: ConsoleRequest,
   name: string,
   form: URLSearchParams,
-  open: (own: { readonly title: string; readonly scripts: readonly Script[] }) => PageStream,
+  open: (own: {
+    readonly title: string;
+    readonly here: string;
+    readonly scripts: readonly Script[];
+  }) => PageStream,
 ): Promise<void> {
-  const page = open({ title: 'Done', scripts: [COPY] });
-  let back = '/console';
+  const back = backOf(form);
+  const page = open({ title: 'Done', here: back, scripts: [COPY] });
   let isBegun = false;
   try {
     const call = readFormCall(form);
-    back = call.back;
     const desk: ConsoleRequest['desk'] = {
       ...caller.desk,
       onProgress: (progress) => {
@@ -53,16 +50,26 @@ export async function answerChange(
 ${again(name, form, answer)}${newKey(answer)}<p><a href="${back}">Back</a></p></section>`;
     page.end(200, { title: 'Done', body: closing, scripts: [COPY] });
   } catch (cause) {
-    const { status, ...own } = pageError(wrapError(cause, 'internal_error'), back);
+    const error = wrapError(cause, 'internal_error');
+    const call = { route: name, params: paramsOf(form) };
+    const formAgain = isBegun ? undefined : await shownAgain(back, caller, { call, values: form, error });
+    if (formAgain !== undefined) return page.end(formAgain.status, formAgain);
+    const { status, ...own } = pageError(error, back);
     const body = isBegun ? html`</ul></section>${own.body}` : own.body;
     page.end(status, { ...own, title: 'Not done', body });
   }
 }
 
+function paramsOf(form: URLSearchParams): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    [...form].flatMap(([name, value]) => (name.startsWith('param.') ? [[name.slice(6), value]] : [])),
+  );
+}
+
 function opening(name: string, { params }: FormCall): Html {
   const [kind = '', action = ''] = name.split('.');
-  return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">Done</h1>
-<p>${action} ${Object.values(params)[0] ?? kind}: done.</p>`;
+  return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome" aria-describedby="what"${FOCUSED}>Done</h1>
+<p id="what">${action} ${Object.values(params)[0] ?? kind}: done.</p>`;
 }
 
 function confirmed({ id, ms }: { readonly id: string; readonly ms: number }): Html {
@@ -105,17 +112,4 @@ function newKey(answer: object): Html {
     typeof until === 'string' ? html`<p>The old key is valid until ${shown(until)} UTC.</p>` : NOTHING;
   const box = typeof key === 'string' ? copyBox('key', 'The key, which is shown once', key, 'key') : NOTHING;
   return html`${old}${box}`;
-}
-
-/** An error within the console, with the differences where somebody else was first. */
-export function pageError(error: GatewayError, back = '/console'): Result {
-  const more = error instanceof ProblemError ? error.more : {};
-  const difference = member(more, 'difference');
-  return {
-    ...{ status: error.status, title: 'Error' },
-    body: html`<section class="card outcome" aria-labelledby="problem"><h1 id="problem">${error.rule.message}</h1>
-${error.message === error.rule.message ? NOTHING : html`<p>${error.message}</p>`}
-${Array.isArray(difference) ? table('What is different now', ['field', 'now', 'yours'], difference) : NOTHING}
-<p><a href="${back}">Back</a></p></section>`,
-  };
 }

@@ -21,7 +21,7 @@ export async function listPage(
   const names = [...fields.map(({ name }) => name), 'cursor'];
   const query = Object.fromEntries(names.map((name) => [name, url.searchParams.get(name) ?? '']));
   const found = await readRoute(request, route, { query });
-  const search = fields.length === 0 ? html`` : card('search', 'Search', searchForm(url, fields));
+  const search = fields.length === 0 ? html`` : card('search', 'Search', searchForm(request, fields));
   return html`<h1>${title}</h1>${asOf(desk.now())}${search}
 ${card('found', 'Found', html`${table(title, columns, listOf(found, 'items'))}${nextLink(url, found)}`)}`;
 }

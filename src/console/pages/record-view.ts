@@ -4,6 +4,7 @@ import { type Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
 import { etagOf } from '../api/record-etag.ts';
 import { CSRF_FIELD, requireRole } from '../console-identity.ts';
 import type { ConsoleRequest } from '../console-page.ts';
+import { faultyField } from './form-rejection.ts';
 
 const NUMBER = new Intl.NumberFormat('en-US', { maximumFractionDigits: 6 });
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
@@ -97,25 +98,49 @@ export interface Field {
   readonly type?: 'text' | 'search' | 'date' | 'checkbox';
 }
 
-function input({ name, label, value = '', hint, options, type = 'text' }: Field): Html {
+const WRONG = html` aria-invalid="true" aria-describedby="rejection" autofocus`;
+
+/** @param more attributes */
+function input({ name, label, value = '', hint, options, type = 'text' }: Field, more = NOTHING): Html {
   if (type === 'checkbox')
-    return html`<label class="field"><input type="checkbox" name="${name}" value="true"> ${label}</label>`;
+    return html`<label class="field"><input type="checkbox" name="${name}" value="true"${value === 'true' ? html` checked` : NOTHING}${more}> ${label}</label>`;
   const help = hint === undefined ? NOTHING : html`<span class="soft"> ${hint}</span>`;
   if (options === undefined)
-    return html`<label class="field">${label}${help}<input type="${type}" name="${name}" value="${value}"></label>`;
+    return html`<label class="field">${label}${help}<input type="${type}" name="${name}" value="${value}"${more}></label>`;
   const choices = options.map(
     (option) =>
       html`<option value="${option}"${option === value ? html` selected` : NOTHING}>${option === '' ? 'any' : option}</option>`,
   );
-  return html`<label class="field">${label}${help}<select name="${name}">${choices}</select></label>`;
+  return html`<label class="field">${label}${help}<select name="${name}"${more}>${choices}</select></label>`;
+}
+
+/** The fields of a form; of one that was rejected as they were sent, below the error, which has the focus where no field is wrong. */
+function inputs(fields: readonly Field[], rejected: ConsoleRequest['rejected']): Html {
+  if (rejected === undefined) return html`${fields.map((field) => input(field))}`;
+  const { values, error } = rejected;
+  const wrong = faultyField(
+    fields.map(({ name }) => name),
+    error,
+  );
+  const focus = wrong === undefined ? html` tabindex="-1" autofocus` : NOTHING;
+  const again = fields.map((field) =>
+    input({ ...field, value: values.get(field.name) ?? '' }, field.name === wrong ? WRONG : NOTHING),
+  );
+  return html`<p class="alert" role="alert" id="rejection"${focus}>${error.message}</p>${again}`;
 }
 
 /** A form that asks again: its fields keep the values of the address. */
-export function searchForm(url: URL, fields: readonly Field[], submit = 'Search'): Html {
-  const inputs = fields.map((field) =>
-    input({ ...field, value: url.searchParams.get(field.name) ?? field.value }),
-  );
-  return html`<form class="fields" method="get" role="search">${inputs}<button class="small">${submit}</button></form>`;
+export function searchForm(
+  { url, rejected }: ConsoleRequest,
+  fields: readonly Field[],
+  submit = 'Search',
+): Html {
+  const given = fields.map((field) => ({
+    ...field,
+    value: url.searchParams.get(field.name) ?? field.value,
+  }));
+  const shownAgain = rejected?.call === undefined ? rejected : undefined;
+  return html`<form class="fields" method="get" action="${url.pathname}" role="search">${inputs(given, shownAgain)}<button class="small">${submit}</button></form>`;
 }
 
 /** @param fields names and values */
@@ -140,7 +165,10 @@ export interface Action {
 }
 
 /** A form that changes something; nothing for an operator without the role. Names of fields say what they are: see form-body.ts. */
-export function actionForm({ operator }: Pick<ConsoleRequest, 'operator'>, action: Action): Html {
+export function actionForm(
+  { operator, rejected }: Pick<ConsoleRequest, 'operator' | 'rejected'>,
+  action: Action,
+): Html {
   try {
     requireRole(operator, action.role);
   } catch {
@@ -160,11 +188,14 @@ export function actionForm({ operator }: Pick<ConsoleRequest, 'operator'>, actio
     ...Object.entries(params).map(([name, value]) => [`param.${name}`, value] as const),
     ...was,
   ] as const;
+  const isSame = ({ call }: NonNullable<typeof rejected>) =>
+    call?.route === route && Object.entries(params).every(([name, value]) => call.params[name] === value);
+  const shownAgain = rejected !== undefined && isSame(rejected) ? rejected : undefined;
   const danger = warning === undefined ? 'quiet small' : 'danger small';
-  const form = html`<form class="fields" method="post" action="/console/do/${route}">${hiddenFields(hidden)}${fields.map(input)}<button class="${danger}">${label}</button></form>`;
+  const form = html`<form class="fields" method="post" action="/console/do/${route}">${hiddenFields(hidden)}${inputs(fields, shownAgain)}<button class="${danger}">${label}</button></form>`;
   return warning === undefined
     ? form
-    : html`<details><summary>${label} …</summary><p>${warning}</p>${form}</details>`;
+    : html`<details${shownAgain === undefined ? NOTHING : html` open`}><summary>${label} …</summary><p>${warning}</p>${form}</details>`;
 }
 
 /** The link to the next page of a list. */
@@ -173,7 +204,7 @@ export function nextLink(url: URL, answer: object): Html {
   if (typeof cursor !== 'string') return NOTHING;
   const next = new URLSearchParams(url.searchParams);
   next.set('cursor', cursor);
-  return html`<p><a href="?${next.toString()}">Next page</a></p>`;
+  return html`<p><a href="${url.pathname}?${next.toString()}">Next page</a></p>`;
 }
 
 /** When the data of a page was read. */

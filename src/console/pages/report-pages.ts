@@ -59,7 +59,7 @@ async function usagePage(request: ConsoleRequest): Promise<Html> {
   const columns = Object.keys(rows[0] ?? {});
   const csv = new URLSearchParams(query).toString();
   return html`<h1>Usage</h1>${asOf(desk.now())}
-${card('period', 'Period', searchForm(url, USAGE_FIELDS, 'Show'))}
+${card('period', 'Period', searchForm(request, USAGE_FIELDS, 'Show'))}
 ${card(
   'sums',
   'Sums',
@@ -84,7 +84,7 @@ async function modelsPage(request: ConsoleRequest): Promise<Html> {
     [
       'explain',
       (record: object) =>
-        html`<a href="?model=${encodeURIComponent(String(member(record, 'model')))}">Explain</a>`,
+        html`<a href="/console/models?model=${encodeURIComponent(String(member(record, 'model')))}">Explain</a>`,
     ],
   ] as const;
   return html`<h1>Models</h1>${asOf(desk.now())}
@@ -92,7 +92,7 @@ ${card(
   'explain',
   'Where would a request go?',
   html`${searchForm(
-    url,
+    request,
     [
       { name: 'model', label: 'Model' },
       { name: 'tier', label: 'Tier', options: ['', ...TIERS] },
