@@ -3,6 +3,8 @@ import { plainName } from '../wire/fold-name.ts';
 
 /** `/openai/PATH`, `/openai/v1/PATH`, and both with the deployment before the path. */
 const AZURE = /^\/openai\/(?:v1\/)?(?:deployments\/([^/?]+)\/)?([^?]+)(?:\?(.*))?$/;
+/** Anthropic's API, whose clients have other errors: Azure has it elsewhere. */
+const MESSAGES = /^\/openai\/(?:v1\/)?(?:deployments\/[^/?]+\/)?messages(?:[/?]|$)/;
 /** Parameters for Azure's edge: no upstream gets them. Some clients send the key in one. */
 const OWN_PARAMETERS: ReadonlySet<string> = new Set(['apiversion', 'apikey']);
 /** The one path whose model is in the query. */
@@ -14,11 +16,12 @@ export interface AzureTarget {
   readonly deployment: string | undefined;
 }
 
-/** @returns undefined for a target of another form, or with a deployment that is not percent-encoded UTF-8 */
+/** @returns undefined for a target of another form, of messages, or with a deployment that is not percent-encoded UTF-8 */
 export function azureTarget(target: string): AzureTarget | undefined {
   const [matched, encoded, path = '', search = ''] = AZURE.exec(target) ?? [];
   const deployment = encoded === undefined ? undefined : decoded(encoded);
-  if (matched === undefined || (encoded !== undefined && deployment === undefined)) return undefined;
+  if (matched === undefined || MESSAGES.test(target) || (encoded !== undefined && deployment === undefined))
+    return undefined;
   const isRealtime = path === REALTIME;
   const pieces = search.split('&').flatMap((piece) => {
     const [name = ''] = piece.split('=', 1);

@@ -44,6 +44,10 @@ describe("an Azure client's target", () => {
     '/OpenAI/v1/chat/completions',
     '/openai/deployments/%ff/chat/completions',
     '/openai/deployments/%/chat/completions',
+    '/openai/messages',
+    '/openai/v1/messages?beta=true',
+    '/openai/v1/messages/count_tokens',
+    '/openai/deployments/a/messages',
   ])('%s is none', (target) => {
     expect(azureTarget(target)).toBeUndefined();
   });
