@@ -60,7 +60,7 @@ export class BudgetWatch {
     if (scopes.maxCost === Number.POSITIVE_INFINITY) return;
     const isDue = scopes.list.some((scope, index) =>
       BUDGET_LIMITS.some((budget) => {
-        const state = states[index]?.[budget.limit];
+        const state = states[index]?.of(budget.limit);
         return state !== undefined && this.#crossed(scope, budget, state, more).length > 0;
       }),
     );
@@ -121,7 +121,7 @@ export class BudgetWatch {
     const states = await this.#options.limiter.peek(scopes);
     for (const [index, scope] of scopes.list.entries())
       for (const budget of BUDGET_LIMITS) {
-        const state = states[index]?.[budget.limit];
+        const state = states[index]?.of(budget.limit);
         if (state === undefined) continue;
         for (const share of this.#crossed(scope, budget, state)) {
           const notice = this.#noticeOf(scope, budget, state.limit, share);

@@ -12,7 +12,7 @@ export interface ActiveLimits {
   readonly maxCost: number;
 }
 
-interface ActiveLimit {
+export interface ActiveLimit {
   readonly limit: Limit;
   readonly max: number;
 }

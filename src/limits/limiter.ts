@@ -2,6 +2,7 @@
 import type { LimitName } from '../config/limit-table.ts';
 import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
+import type { ActiveLimit, ActiveLimits } from './active-limits.ts';
 import type { Scope, Scopes } from './scope.ts';
 
 /** Length of a minute window: one millisecond less, so that SDKs obey every wait. */
@@ -27,8 +28,14 @@ export interface LimitState {
   readonly resetMs: number;
 }
 
-/** A state for each limit of one scope. */
-export type LimitStates = { readonly [Name in LimitName]?: LimitState };
+/** How far the limits of one scope are used. A state is made when somebody asks for it: most requests need one or two. */
+export interface LimitStates {
+  readonly active: ActiveLimits;
+  /** @returns undefined where the scope has no such limit */
+  of(name: LimitName): LimitState | undefined;
+  /** What is left of a limit of `active`. */
+  remaining(limit: ActiveLimit): number;
+}
 
 /** In the order of the scopes. */
 export type ScopeStates = readonly LimitStates[];

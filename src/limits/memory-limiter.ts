@@ -18,7 +18,7 @@ import {
 } from './limiter.ts';
 import type { Scope, Scopes } from './scope.ts';
 import { type Reservation, ScopeCounters } from './scope-counters.ts';
-import { capsOf, fits, type LimitUsage, limitStatesOf, rejectionOf, sumOf } from './verdict.ts';
+import { capsOf, fits, type LimitUsage, rejectionOf, sumOf, UsageStates } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
   readonly initialTotals: InitialTotals;
@@ -210,10 +210,9 @@ export class MemoryLimiter implements Limiter {
   }
 
   #states({ list }: Scopes, all: readonly ScopeCounters[], moment: Moment): ScopeStates {
-    return all.map((counters, index) => {
-      const active = list[index]?.active;
-      return active === undefined ? {} : limitStatesOf(this.#usage(counters, moment), active);
-    });
+    return all.map(
+      (counters, index) => new UsageStates(this.#usage(counters, moment), (list[index] ?? list[0]).active),
+    );
   }
 
   /** What is counted here, and in Redis before. */

@@ -9,7 +9,7 @@ import { utcDateAt } from './calendar.ts';
 import type { Amounts, Rejected, ScopeStates } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
 import type { Scope, Scopes } from './scope.ts';
-import { isFarFromLimits, type LimitUsage, limitStatesOf, rejectionOf, usageBefore } from './verdict.ts';
+import { isFarFromLimits, type LimitUsage, rejectionOf, UsageStates, usageBefore } from './verdict.ts';
 
 /** The first fields of totals in a value. All versions have them in this order; other totals follow in the order of the table. */
 const FIRST_FIELDS = [
@@ -256,7 +256,7 @@ function isProvisional(value: Buffer): boolean {
 
 /** What is left of the limits of each scope. */
 export function statesOf({ list }: Scopes, usages: readonly LimitUsage[]): ScopeStates {
-  return usages.map((usage, index) => limitStatesOf(usage, (list[index] ?? list[0]).active));
+  return usages.map((usage, index) => new UsageStates(usage, (list[index] ?? list[0]).active));
 }
 
 /** What is used in each scope. */

@@ -133,9 +133,8 @@ export class ScopeCounters {
     return this.#counts;
   }
 
-  /** It changes with the next call. */
   usage(moment: Moment): LimitUsage {
-    const counts = this.counts(moment);
+    const counts = this.counts(moment).slice();
     const { now, wallMs, date } = moment;
     return { wallMs, date, windowLeftMs: Math.max(0, this.#windowStart + this.#windowMs - now), counts };
   }

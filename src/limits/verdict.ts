@@ -1,7 +1,7 @@
 // The rules of the limits, without counters: which limit rejects a request, and what is left of each. Both limiters use them;
 // reserve.lua repeats the check whether a request fits, since only Redis can decide that atomically.
 import { LIMITS, type Limit, type LimitName } from '../config/limit-table.ts';
-import type { ActiveLimits } from './active-limits.ts';
+import type { ActiveLimit, ActiveLimits } from './active-limits.ts';
 import type { UtcDate } from './calendar.ts';
 import type { Amounts, LimitState, LimitStates, Rejected, ScopeStates } from './limiter.ts';
 import type { Scopes } from './scope.ts';
@@ -67,7 +67,7 @@ export function rejectionOf(
     limit,
     reason: isTooLarge ? 'too_large' : 'spent',
     retryAfterMs: isTooLarge ? undefined : longest,
-    state: all[index]?.[limit] ?? NO_STATE,
+    state: all[index]?.of(limit) ?? NO_STATE,
     states: all,
   };
 }
@@ -143,15 +143,30 @@ export function sumOf(one: LimitUsage, other: LimitUsage): LimitUsage {
   };
 }
 
-/** A state for each limit of the scope. */
-export function limitStatesOf(usage: LimitUsage, { list }: ActiveLimits): LimitStates {
-  const states: { -readonly [Name in LimitName]?: LimitStates[Name] } = {};
-  for (const { limit, max } of list) {
-    const used = countOf(usage, limit);
-    const resetMs = limit.window === 'concurrent' ? 0 : waitOf(usage, limit);
-    states[limit.name] = { limit: max, used, remaining: Math.max(0, max - used), resetMs };
+/** The states that follow from what was used at one moment. */
+export class UsageStates implements LimitStates {
+  readonly active: ActiveLimits;
+  readonly #usage: LimitUsage;
+
+  /** @param usage stays as it is */
+  constructor(usage: LimitUsage, active: ActiveLimits) {
+    this.#usage = usage;
+    this.active = active;
   }
-  return states;
+
+  of(name: LimitName): LimitState | undefined {
+    for (const each of this.active.list) {
+      const { limit, max } = each;
+      if (limit.name !== name) continue;
+      const resetMs = limit.window === 'concurrent' ? 0 : waitOf(this.#usage, limit);
+      return { limit: max, used: countOf(this.#usage, limit), remaining: this.remaining(each), resetMs };
+    }
+    return undefined;
+  }
+
+  remaining({ limit, max }: ActiveLimit): number {
+    return Math.max(0, max - countOf(this.#usage, limit));
+  }
 }
 
 function countOf({ counts }: LimitUsage, { index }: Limit): number {

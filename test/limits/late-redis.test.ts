@@ -240,7 +240,9 @@ test('late for a while: holders of a team together have no more than its limits 
   await isBack();
   await until(async () => {
     const [, ofTeam] = (await replicas[0]?.limiter.real.peek(of(0))) ?? [];
-    return ofTeam?.cost_per_month?.used === 30 + 18 * 3 && ofTeam.requests_per_minute?.used === 48;
+    return (
+      ofTeam?.of('cost_per_month')?.used === 30 + 18 * 3 && ofTeam.of('requests_per_minute')?.used === 48
+    );
   }, 'all of it to be known');
   expect(await askAll(30, 3)).toHaveLength(2);
   for (const lease of leases) lease.settle({ tokens: 0, cost: 0 });

@@ -8,10 +8,11 @@ import {
   type TierLimits,
   type TotalLimit,
 } from '../../src/config/limit-table.ts';
-import { type LimitStates, WINDOW_MS } from '../../src/limits/limiter.ts';
+import { WINDOW_MS } from '../../src/limits/limiter.ts';
 import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { COST } from './of-holder.ts';
 import { DAY } from './setting.ts';
+import type { StateRecord } from './states.ts';
 
 export const MINUTE = WINDOW_MS;
 
@@ -49,7 +50,7 @@ export class Model {
     this.prior = prior;
   }
 
-  states(now: number, limits: TierLimits): LimitStates {
+  states(now: number, limits: TierLimits): StateRecord {
     const used = this.used(now);
     const states: Record<string, unknown> = {};
     for (const { name, window } of LIMITS) {

@@ -1,7 +1,8 @@
 // A limiter for tests about one holder: its limits and tokens alone, in place of scopes and amounts.
 import type { TierLimits } from '../../src/config/limit-table.ts';
-import type { Admission, Lease, Limiter, LimitStates, Rejected } from '../../src/limits/limiter.ts';
+import type { Admission, Lease, Limiter, Rejected, ScopeStates } from '../../src/limits/limiter.ts';
 import { makeScope, makeScopes, type Scope, type Scopes } from '../../src/limits/scope.ts';
+import { recordOf, type StateRecord } from './states.ts';
 
 export const holderScope = (id: string, limits: TierLimits = {}): Scope =>
   makeScope({ kind: 'holder', id }, limits);
@@ -21,12 +22,12 @@ export interface HolderLease {
 }
 
 export type HolderRejected = Omit<Rejected, 'states'> & {
-  readonly states: LimitStates;
+  readonly states: StateRecord;
   readonly real: Rejected;
 };
 
 export type HolderAdmission =
-  | { readonly kind: 'admitted'; readonly lease: HolderLease; readonly states: LimitStates }
+  | { readonly kind: 'admitted'; readonly lease: HolderLease; readonly states: StateRecord }
   | HolderRejected;
 
 export class OfHolder<L extends Limiter = Limiter> {
@@ -50,14 +51,16 @@ export class OfHolder<L extends Limiter = Limiter> {
     this.real.use(holderScopes(holder), tokensOnly(tokens));
   }
 
-  peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
+  peek(holder: string, limits: TierLimits): StateRecord | Promise<StateRecord> {
     const states = this.real.peek(holderScopes(holder, limits));
-    return states instanceof Promise ? states.then(([first = {}]) => first) : (states[0] ?? {});
+    return states instanceof Promise ? states.then(firstOf) : firstOf(states);
   }
 }
 
+const firstOf = ([first]: ScopeStates): StateRecord => (first === undefined ? {} : recordOf(first));
+
 function ofHolder(admission: Admission): HolderAdmission {
-  const [states = {}] = admission.states;
+  const states = firstOf(admission.states);
   if (admission.kind === 'refused') return { ...admission, states, real: admission };
   const { lease } = admission;
   return {

@@ -11,6 +11,7 @@ import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { MINUTE, Model, type Request } from './model.ts';
 import { tokensOnly } from './of-holder.ts';
 import { memoryRig, NOTHING, newHolder, RedisSetting, type Rig, totals, unreachable } from './setting.ts';
+import { recordOf, recordsOf } from './states.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 150);
 const STARTS = [Date.UTC(2027, 4, 17, 12), Date.UTC(2027, 4, 16, 23, 58), Date.UTC(2027, 11, 31, 23, 57)];
@@ -133,11 +134,11 @@ class World {
       this.#running.push({ lease: admission.lease, replica, requests });
       // Only what is used beyond a reservation exceeds a limit; what costs nothing fits in a spent budget.
       for (const states of admission.states) {
-        for (const [limit, state] of Object.entries(states))
+        for (const [limit, state] of Object.entries(recordOf(states)))
           if (tokens > 0 || !limit.startsWith('cost')) expect(state.used).toBeLessThanOrEqual(state.limit);
       }
     }
-    expect(admission.states).toEqual(this.#states(names));
+    expect(recordsOf(admission.states)).toEqual(this.#states(names));
   }
 
   /** Other tokens, and perhaps more scopes: those of another caller that has the first of them. */
@@ -163,7 +164,7 @@ class World {
       }
       this.#running[index] = { ...taken, lease: admission.lease };
     }
-    expect(admission.states).toEqual(this.#states(names));
+    expect(recordsOf(admission.states)).toEqual(this.#states(names));
   }
 
   async #settle({ lease, replica, requests }: Running, tokens: number, times: number): Promise<void> {
@@ -177,7 +178,7 @@ class World {
     for (const [index, names] of CALLERS.entries()) {
       this.#meet(names);
       const replica = index % this.#rigs.length;
-      expect(await this.#limiter(replica).peek(this.#scopes(names))).toEqual(this.#states(names));
+      expect(recordsOf(await this.#limiter(replica).peek(this.#scopes(names)))).toEqual(this.#states(names));
     }
   }
 

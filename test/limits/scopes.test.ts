@@ -18,6 +18,7 @@ import {
   totals,
   unreachable,
 } from './setting.ts';
+import { recordsOf } from './states.ts';
 
 let setting: RedisSetting;
 
@@ -75,7 +76,7 @@ const amounts = (tokens: number, cost = 0) => ({ tokens, cost });
 
 /** How much is used of a limit in each scope. */
 async function used(limiter: Limiter, scopes: Scopes, name: keyof TierLimits) {
-  return (await limiter.peek(scopes)).map((states) => states[name]?.used);
+  return (await limiter.peek(scopes)).map((states) => states.of(name)?.used);
 }
 
 describe.each<[string, MakeRig]>([
@@ -100,13 +101,13 @@ describe.each<[string, MakeRig]>([
         const limits = { holder: WIDE, key: WIDE, team: WIDE, model: WIDE };
         const scopes = scopesOf({}, { ...limits, [kind]: { ...WIDE, ...tight } });
         admitted(await limiter.admit(scopes, amounts(10, 10)));
-        const before = await limiter.peek(scopes);
+        const before = recordsOf(await limiter.peek(scopes));
         const rejected = refused(await limiter.admit(scopes, amounts(10, 10)));
         expect([rejected.scope.kind, rejected.limit, rejected.reason]).toEqual([kind, limit, 'spent']);
         expect(rejected.state).toEqual(
-          rejected.states.find((_, index) => scopes.list[index]?.kind === kind)?.[rejected.limit],
+          rejected.states.find((_, index) => scopes.list[index]?.kind === kind)?.of(rejected.limit),
         );
-        expect(await limiter.peek(scopes)).toEqual(before);
+        expect(recordsOf(await limiter.peek(scopes))).toEqual(before);
       }
     },
   );
@@ -178,7 +179,7 @@ describe.each<[string, MakeRig]>([
     first.lease.settle(amounts(10, 5));
     await rig.settled();
     const second = admitted(await limiter.admit(scopes, amounts(10, 20)));
-    expect(second.states).toEqual([
+    expect(recordsOf(second.states)).toEqual([
       { cost_per_month: { limit: 100, used: 25, remaining: 75, resetMs: MONTH_END - NOON } },
       { cost_per_day: { limit: 60, used: 25, remaining: 35, resetMs: 43_200_000 } },
     ]);
@@ -208,11 +209,9 @@ describe.each<[string, MakeRig]>([
       { holder, team },
       { holder: { cost_per_month: 100 }, team: { cost_per_month: 100 } },
     );
-    expect(refused(await limiter.admit(budgets, amounts(1, 36)))).toMatchObject({
-      limit: 'cost_per_month',
-      scope: { kind: 'holder' },
-      states: [{ cost_per_month: { used: 65 } }, { cost_per_month: { used: 65 } }],
-    });
+    const rejected = refused(await limiter.admit(budgets, amounts(1, 36)));
+    expect(rejected).toMatchObject({ limit: 'cost_per_month', scope: { kind: 'holder' } });
+    expect(rejected.states.map((each) => each.of('cost_per_month')?.used)).toEqual([65, 65]);
     expect(rig.store.asked).toBe(2);
   });
 
@@ -224,7 +223,7 @@ describe.each<[string, MakeRig]>([
     for (const [index, { id }] of scopes.list.entries())
       rig.store.totals.set(id, totals({ requests_per_day: 10 * (index + 1) }));
     const { states } = admitted(await limiter.admit(scopes, amounts(0)));
-    expect(states.map(({ requests_per_day }) => requests_per_day?.used)).toEqual([11, undefined, 31, 41]);
+    expect(states.map((each) => each.of('requests_per_day')?.used)).toEqual([11, undefined, 31, 41]);
     expect(rig.store.asked).toBe(3);
     admitted(await limiter.admit(scopes, amounts(0)));
     expect(rig.store.asked).toBe(3);
@@ -241,9 +240,9 @@ describe.each<[string, MakeRig]>([
     for (const [index, { id }] of models.entries())
       rig.store.totals.set(id, totals({ requests_per_day: index }));
     const states = await limiter.peek(makeScopes(holder, [first, ...models]));
-    expect(
-      states.slice(1).map(({ requests_per_day }) => [requests_per_day?.limit, requests_per_day?.used]),
-    ).toEqual(models.map((_, index) => [index + 1, index]));
+    expect(recordsOf(states.slice(1)).map(({ requests_per_day: day }) => [day?.limit, day?.used])).toEqual(
+      models.map((_, index) => [index + 1, index]),
+    );
   });
 
   test('where the store fails for one scope, that one starts at 0 and is read again', async () => {
@@ -399,7 +398,7 @@ describe('in Redis', () => {
     await rig.advance(rig.leaseMs);
     // It is met for the first time: its totals are read, and the call is repeated.
     const other = scopesOf({ team }, { holder: limits, team: limits });
-    expect(admitted(await limiter.admit(other, amounts(1, 1))).states).toMatchObject([
+    expect(recordsOf(admitted(await limiter.admit(other, amounts(1, 1))).states)).toMatchObject([
       { concurrency: { used: 1 }, tokens_per_minute: { used: 1 }, cost_per_day: { used: 1 } },
       {
         concurrency: { used: 1 },
@@ -481,7 +480,7 @@ describe('in Redis', () => {
     await rig.settled();
     rig.store.totals.set(holder, totals({ requests_per_day: 1 }));
     const member = scopesOf({ holder }, { holder: limits, team: WIDE });
-    expect(admitted(await limiter.admit(member, amounts(0))).states[0]).toMatchObject({
+    expect(recordsOf(admitted(await limiter.admit(member, amounts(0))).states)[0]).toMatchObject({
       requests_per_minute: { used: 1 },
       requests_per_day: { used: 2 },
     });

@@ -349,13 +349,10 @@ describe('several scopes', () => {
       ...(model ? [makeScope({ kind: 'model', holderId: holder, model: 'm' }, LIMITS)] : []),
     ]);
   const usedOf = async ({ limiter }: Gateway, scopes: Scopes) =>
-    (await limiter.real.peek(scopes)).map(
-      ({ requests_per_minute, tokens_per_minute, cost_per_month, concurrency }) => [
-        requests_per_minute?.used,
-        tokens_per_minute?.used,
-        cost_per_month?.used,
-        concurrency?.used,
-      ],
+    (await limiter.real.peek(scopes)).map((states) =>
+      (['requests_per_minute', 'tokens_per_minute', 'cost_per_month', 'concurrency'] as const).map(
+        (name) => states.of(name)?.used,
+      ),
     );
   const leaseOf = (admission: Admission): Lease => {
     if (admission.kind === 'refused') throw new Error(`refused by ${admission.limit}`);

@@ -11,6 +11,7 @@ import {
   rejectionHeaders,
 } from '../../src/proxy/reservation/limit-headers.ts';
 import { holderScope } from '../limits/of-holder.ts';
+import { statesOf } from '../limits/states.ts';
 
 const state = (limit: number, remaining: number, resetMs: number): LimitState => ({
   limit,
@@ -33,7 +34,7 @@ function refused(limit: LimitName, retryAfterMs: number | undefined, rest: Parti
     reason: 'spent',
     retryAfterMs,
     state: own,
-    states: [{ [limit]: own }],
+    states: [statesOf({ [limit]: own })],
     ...rest,
   };
 }
@@ -75,7 +76,7 @@ describe('the headers', () => {
   test('are those of the limit that is nearest to refusing, in each family', () => {
     expect(
       limitHeaders([
-        {
+        statesOf({
           requests_per_minute: state(20, 10, 30_000),
           requests_per_day: state(500, 20, 3_600_000),
           tokens_per_minute: state(1000, 10, 30_000),
@@ -83,7 +84,7 @@ describe('the headers', () => {
           tokens_per_month: state(10_000, 5000, 86_400_000),
           concurrency: state(2, 0, 0),
           cost_per_day: state(100, 0, 5),
-        },
+        }),
       ]),
     ).toEqual({
       'x-ratelimit-limit-requests': '500',
@@ -97,9 +98,12 @@ describe('the headers', () => {
 
   test('are those of the most restrictive limit of all scopes, in each family', () => {
     const headers = limitHeaders([
-      { requests_per_minute: state(20, 10, 30_000), tokens_per_minute: state(1000, 10, 30_000) },
-      {},
-      { requests_per_day: state(500, 20, 3_600_000), tokens_per_month: state(10_000, 5000, 86_400_000) },
+      statesOf({ requests_per_minute: state(20, 10, 30_000), tokens_per_minute: state(1000, 10, 30_000) }),
+      statesOf({}),
+      statesOf({
+        requests_per_day: state(500, 20, 3_600_000),
+        tokens_per_month: state(10_000, 5000, 86_400_000),
+      }),
     ]);
     expect(headers).toMatchObject({
       'x-ratelimit-limit-requests': '500',
@@ -113,22 +117,26 @@ describe('the headers', () => {
       refused('requests_per_day', undefined, {
         scope: TEAM,
         state: own,
-        states: [{ requests_per_day: state(20, 0, 3_600_000) }, { requests_per_day: own }],
+        states: [{ requests_per_day: state(20, 0, 3_600_000) }, { requests_per_day: own }].map(statesOf),
       }),
     );
     expect(headers['x-ratelimit-limit-requests']).toBe('500');
   });
 
   test('of a tier without limits are none', () => {
-    expect(limitHeaders([{}])).toEqual({});
-    expect(limitHeaders([{ concurrency: state(2, 1, 0), cost_per_month: state(100, 0, 5) }])).toEqual({});
+    expect(limitHeaders([statesOf({})])).toEqual({});
+    expect(
+      limitHeaders([statesOf({ concurrency: state(2, 1, 0), cost_per_month: state(100, 0, 5) })]),
+    ).toEqual({});
   });
 
   test('of a refusal are those of the limit that refused', () => {
     const headers = rejectionHeaders(
       refused('requests_per_minute', 1000, {
         state: state(20, 1, 1000),
-        states: [{ requests_per_minute: state(20, 1, 1000), requests_per_day: state(100, 0, 5000) }],
+        states: [
+          statesOf({ requests_per_minute: state(20, 1, 1000), requests_per_day: state(100, 0, 5000) }),
+        ],
       }),
     );
     expect(headers['x-ratelimit-limit-requests']).toBe('20');

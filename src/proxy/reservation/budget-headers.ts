@@ -19,7 +19,7 @@ export function budgetHeaders(
   for (const [index, { kind, limits }] of list.entries()) {
     const [soft = 1] = softOf(limits);
     for (const { limit, window } of BUDGET_LIMITS) {
-      const state = states[index]?.[limit];
+      const state = states[index]?.of(limit);
       if (state === undefined) continue;
       const left = state.remaining / state.limit;
       if (left < least) {

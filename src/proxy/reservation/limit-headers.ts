@@ -1,12 +1,12 @@
 // The limits as clients see them: the headers of OpenAI's API and of Anthropic's, and the error of a rejection. The decision is made in limits/.
-import { eachLimit, LIMITS, type LimitName } from '../../config/limit-table.ts';
+import { eachLimit, type LimitName } from '../../config/limit-table.ts';
 import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
-import type { LimitState, Rejected, ScopeStates } from '../../limits/limiter.ts';
+import type { LimitState, LimitStates, Rejected, ScopeStates } from '../../limits/limiter.ts';
 import type { ScopeKind } from '../../limits/scope.ts';
 
 interface Family {
-  /** The limits that its headers may describe. */
-  readonly names: readonly LimitName[];
+  /** Its headers describe one of the limits that count these. */
+  readonly counts: 'requests' | 'tokens';
   readonly limit: string;
   readonly remaining: string;
   readonly reset: string;
@@ -17,23 +17,19 @@ interface Family {
 /** The two families that both APIs have headers for. */
 const KINDS = ['requests', 'tokens'] as const;
 const FAMILIES: readonly Family[] = KINDS.map((name) => ({
-  names: limitsOf(name),
+  counts: name,
   limit: `x-ratelimit-limit-${name}`,
   remaining: `x-ratelimit-remaining-${name}`,
   reset: `x-ratelimit-reset-${name}`,
   formatReset: goDuration,
 }));
 const ANTHROPIC_FAMILIES: readonly Family[] = KINDS.map((name) => ({
-  names: limitsOf(name),
+  counts: name,
   limit: `anthropic-ratelimit-${name}-limit`,
   remaining: `anthropic-ratelimit-${name}-remaining`,
   reset: `anthropic-ratelimit-${name}-reset`,
   formatReset: resetTime,
 }));
-
-function limitsOf(name: 'requests' | 'tokens'): readonly LimitName[] {
-  return LIMITS.filter(({ counts }) => counts === name).map((limit) => limit.name);
-}
 
 /**
  * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the most restrictive limit of all scopes in each family. A family
@@ -46,17 +42,20 @@ export function limitHeaders(
   headers: Record<string, string> = {},
   isAnthropic = false,
 ): Record<string, string> {
-  for (const each of isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES) {
-    let nearest: LimitState | undefined;
+  for (const family of isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES) {
+    let nearest: { readonly states: LimitStates; readonly name: LimitName } | undefined;
+    let least = Number.POSITIVE_INFINITY;
     for (const ofScope of states) {
-      for (const name of each.names) {
-        const state = ofScope[name];
-        if (state === undefined) continue;
-        if (nearest === undefined || state.remaining / state.limit < nearest.remaining / nearest.limit)
-          nearest = state;
+      for (const each of ofScope.active.list) {
+        if (each.limit.counts !== family.counts) continue;
+        const share = ofScope.remaining(each) / each.max;
+        if (share >= least) continue;
+        least = share;
+        nearest = { states: ofScope, name: each.limit.name };
       }
     }
-    if (nearest !== undefined) setFamily(headers, each, nearest);
+    const state = nearest?.states.of(nearest.name);
+    if (state !== undefined) setFamily(headers, family, state);
   }
   return headers;
 }
@@ -77,7 +76,9 @@ export function rejectionHeaders(
   isAnthropic = false,
 ): Record<string, string> {
   const headers = limitHeaders(states, {}, isAnthropic);
-  const own = (isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES).find(({ names }) => names.includes(limit));
+  const own = (isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES).find(
+    ({ counts }) => counts === BY_NAME[limit].counts,
+  );
   if (own !== undefined) setFamily(headers, own, state);
   return headers;
 }

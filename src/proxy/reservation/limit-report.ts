@@ -37,7 +37,7 @@ export interface LimitLine {
 export function reportLimits({ list }: Scopes, states: ScopeStates): readonly LimitLine[] {
   return list.flatMap(({ owner }, index) =>
     LIMITS.flatMap(({ name: limit, counts }): LimitLine[] => {
-      const state = states[index]?.[limit];
+      const state = states[index]?.of(limit);
       if (state === undefined) return [];
       const unit = counts === 'cost' ? 1e9 : 1;
       const model = owner.kind === 'model' ? { model: owner.model } : {};

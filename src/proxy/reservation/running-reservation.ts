@@ -182,7 +182,7 @@ export class RunningReservation {
     for (const { name: limit, counts } of AMOUNT_LIMITS) {
       if (counts === 'cost' && this.#price === undefined) continue;
       for (const [index, scope] of list.entries()) {
-        const state = states[index]?.[limit];
+        const state = states[index]?.of(limit);
         if (state === undefined || state.remaining > 0) continue;
         metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
         budgets.spent(scope, limit, state);

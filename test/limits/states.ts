@@ -1,0 +1,23 @@
+// The states of limits as tests compare and make them: records by the names of the limits.
+import { LIMITS, type LimitName } from '../../src/config/limit-table.ts';
+import { activeLimits } from '../../src/limits/active-limits.ts';
+import type { LimitState, LimitStates, ScopeStates } from '../../src/limits/limiter.ts';
+
+export type StateRecord = { readonly [Name in LimitName]?: LimitState };
+
+export function recordOf(states: LimitStates): StateRecord {
+  return Object.fromEntries(states.active.list.map(({ limit: { name } }) => [name, states.of(name)]));
+}
+
+export const recordsOf = (states: ScopeStates): readonly StateRecord[] => states.map(recordOf);
+
+export function statesOf(record: StateRecord): LimitStates {
+  const active = activeLimits(
+    Object.fromEntries(LIMITS.flatMap(({ name }) => (record[name] ? [[name, record[name].limit]] : []))),
+  );
+  return {
+    active,
+    of: (name) => record[name],
+    remaining: ({ limit: { name } }) => record[name]?.remaining ?? Number.NaN,
+  };
+}
