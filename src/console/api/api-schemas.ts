@@ -170,12 +170,12 @@ export function changed(record: z.ZodType) {
 
 const limitName = z.enum(PLAIN_LIMITS.map(({ name }) => name));
 const value = z.union([z.number(), z.literal('none'), z.literal('tier')]);
-const limitChanges = {
+export const limitChanges = {
   limits: z.partialRecord(limitName, value).optional().describe('`tier` goes back to the limit of the tier.'),
   budget: z.strictObject({ per_day: value, per_month: value }).partial().optional(),
   soft: z.union([z.array(z.number()).min(1), z.literal('none'), z.literal('tier')]).optional(),
 };
-export const limitFields = {
+const limitFields = {
   ...limitChanges,
   force: z.boolean().optional().describe('Allows more than the tier has.'),
 };

@@ -12,7 +12,7 @@ import {
   key,
   labelChange,
   limitArguments,
-  limitFields,
+  limitChanges,
   modelLimits,
   newLabels,
   order,
@@ -23,46 +23,84 @@ import {
   upstream,
 } from './api-schemas.ts';
 
-type RecordOf = NonNullable<ApiRoute['record']>;
+interface Kind {
+  readonly role: 'support' | 'admin';
+  /** The parameter of the path that names a record, and its form. */
+  readonly param: string;
+  readonly form: z.ZodString;
+  readonly answer: z.ZodType;
+  readonly recordOf: (desk: ConsoleDesk, name: string) => Promise<object | undefined>;
+}
 
-const ofKey: RecordOf = ({ desk, params }) => keyRecord(desk, params['prefix'] ?? '');
-const ofHolder: RecordOf = ({ desk, params }) => holderRecord(desk, params['holder'] ?? '');
-const ofTeam: RecordOf = ({ desk, params }) => teamRecord(desk, params['name'] ?? '');
-const ofOrder: RecordOf = ({ desk, params }) => orderRecord(desk, params['order'] ?? '');
-const ofUpstream: RecordOf = ({ desk, params }) => upstreamRecord(desk, params['name'] ?? '');
+const KINDS = {
+  keys: { role: 'support', param: 'prefix', form: PREFIX, answer: key, recordOf: keyRecord },
+  holders: { role: 'support', param: 'holder', form: HOLDER, answer: holder, recordOf: holderRecord },
+  teams: { role: 'admin', param: 'name', form: NAME, answer: team, recordOf: teamRecord },
+  orders: { role: 'support', param: 'order', form: NAME, answer: order, recordOf: orderRecord },
+  upstreams: { role: 'admin', param: 'name', form: NAME, answer: upstream, recordOf: upstreamRecord },
+} as const satisfies Record<string, Kind>;
 
-const KEY = { role: 'support', params: { prefix: PREFIX }, answer: changed(key), record: ofKey } as const;
-const OF_HOLDER = {
-  role: 'support',
-  params: { holder: HOLDER },
-  answer: changed(holder),
-  record: ofHolder,
-} as const;
-const TEAM = { role: 'admin', params: { name: NAME }, answer: changed(team), record: ofTeam } as const;
-const ORDER = { role: 'support', params: { order: NAME }, answer: changed(order), record: ofOrder } as const;
-const UPSTREAM = {
-  role: 'admin',
-  params: { name: NAME },
-  answer: changed(upstream),
-  record: ofUpstream,
-} as const;
-
-const output = z.looseObject({ replicas: z.looseObject({}).exactOptional() });
-
+type KindName = keyof typeof KINDS;
 type Options = Parameters<typeof argvOf>[2];
 
-/** Runs the command of a call, and shows the record as it is then. */
+const output = z.looseObject({ replicas: z.looseObject({}).exactOptional() });
+const why = z.object(reason);
+/** Members of a body that are options of the command by the same names. */
+const plain = z.record(z.string(), z.union([z.string(), z.boolean()]).optional());
+
+/** What the calls of one record have in common. */
+function ofRecord(kind: KindName) {
+  const { role, param, form, answer, recordOf } = KINDS[kind];
+  const record: ApiRoute['record'] = ({ desk, params }) => recordOf(desk, params[param] ?? '');
+  return { role, params: { [param]: form }, answer: changed(answer), record, path: `/${kind}/:${param}` };
+}
+
+/** Runs the command of a call, and shows the record as it is then. @param after its name then */
 async function change(
-  { desk, actor, params }: AnyCall,
-  words: readonly string[],
-  operand: string,
-  options: Options,
-  record: RecordOf,
+  { desk, actor }: AnyCall,
+  [kind, action]: readonly [KindName, string],
+  name: string,
+  { reason: given, ...options }: Options,
+  after = name,
 ) {
-  const { replicas = null } = output.parse(
-    await commandJson(desk, argvOf(words, operand, { actor, json: true, ...options })),
-  );
-  return { record: requireRecord('record', await record({ desk, params })), replicas };
+  // An order is changed at its provider, which keeps neither actor nor reason.
+  const by = kind === 'orders' ? {} : { actor, reason: given };
+  const argv = argvOf([kind, action], name, { ...by, json: true, ...options });
+  const { replicas = null } = output.parse(await commandJson(desk, argv));
+  return { record: requireRecord('record', await KINDS[kind].recordOf(desk, after)), replicas };
+}
+
+/**
+ * A call that is the command of the same name, and answers with the record.
+ * @param shape of the body, besides the reason
+ * @param options of the command. Default: the members of the body
+ * @param after the name of the record after the change, where that changes it
+ */
+function changeRoute<Shape extends z.ZodRawShape>(
+  kind: KindName,
+  action: string,
+  about: string,
+  shape: Shape,
+  options: (body: z.output<z.ZodObject<Shape>>) => Options = (body) => plain.parse(body),
+  after: (body: z.output<z.ZodObject<Shape>>) => string | undefined = () => undefined,
+): ApiRoute {
+  const { path, ...others } = ofRecord(kind);
+  const isSet = action === 'set';
+  const own = z.object(shape);
+  return route({
+    ...others,
+    method: isSet ? 'PATCH' : 'POST',
+    path: isSet ? path : `${path}/${action}`,
+    name: `${kind}.${action}`,
+    about,
+    body: z.strictObject({ ...shape, ...reason }),
+    run: (call) => {
+      const body = own.parse(call.body);
+      const name = call.params[KINDS[kind].param] ?? '';
+      const given = { ...options(body), ...why.parse(call.body) };
+      return change(call, [kind, action], name, given, after(body));
+    },
+  });
 }
 
 /** Options that only set, and those that remove where the member is null. */
@@ -93,40 +131,6 @@ function modelOptions(models: z.output<typeof modelLimits> = {}): Options {
     'model-limit': each.flatMap((options) => options['model-limit'] ?? []),
     'model-budget': each.flatMap((options) => options['model-budget'] ?? []),
   };
-}
-
-/** An order is changed at its provider, which keeps no actor. */
-function orderRoute<Body extends z.ZodObject<z.ZodRawShape, z.core.$strict>>(
-  action: string,
-  about: string,
-  body: Body,
-  options: (body: z.output<Body>) => Options = () => ({}),
-): ApiRoute {
-  return route({
-    ...ORDER,
-    method: 'POST',
-    path: `/orders/:order/${action}`,
-    name: `orders.${action}`,
-    about,
-    body,
-    run: async ({ desk, params, body: given }) => {
-      const id = params['order'] ?? '';
-      await commandJson(desk, argvOf(['orders', action], id, { json: true, ...options(given) }));
-      return { record: requireRecord('order', await orderRecord(desk, id)), replicas: null };
-    },
-  });
-}
-
-function holderRoute(action: 'suspend' | 'resume', about: string): ApiRoute {
-  return route({
-    ...OF_HOLDER,
-    method: 'POST',
-    path: `/holders/:holder/${action}`,
-    name: `holders.${action}`,
-    about,
-    body: z.strictObject(reason),
-    run: (call) => change(call, ['holders', action], call.params['holder'] ?? '', call.body, ofHolder),
-  });
 }
 
 const issueBody = z.strictObject({
@@ -186,36 +190,18 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
     secrets: ['key'],
     run: ({ desk, actor, body }) => issue(desk, actor, body),
   }),
-  route({
-    ...KEY,
-    method: 'PATCH',
-    path: '/keys/:prefix',
-    name: 'keys.set',
-    about: 'Name, expiry, limits and restrictions of a key.',
-    body: z.strictObject({
-      name: z.string().nullable().optional(),
-      expires: z.string().nullable().optional(),
-      ...termsFields,
-      ...reason,
+  changeRoute(
+    'keys',
+    'set',
+    'Name, expiry, limits and restrictions of a key.',
+    { name: z.string().nullable().optional(), expires: z.string().nullable().optional(), ...termsFields },
+    ({ name, expires, ...own }) => ({
+      ...{ ...named(name, 'name', 'no-name'), ...named(expires, 'expires', 'no-expiry') },
+      ...termsOptions(own),
     }),
-    run: (call) => {
-      const { name, expires, reason: why } = call.body;
-      const own = {
-        ...named(name, 'name', 'no-name'),
-        ...named(expires, 'expires', 'no-expiry'),
-        reason: why,
-      };
-      return change(
-        call,
-        ['keys', 'set'],
-        call.params['prefix'] ?? '',
-        { ...own, ...termsOptions(call.body) },
-        ofKey,
-      );
-    },
-  }),
+  ),
   route({
-    ...KEY,
+    ...ofRecord('keys'),
     method: 'POST',
     path: '/keys/:prefix/rotate',
     name: 'keys.rotate',
@@ -239,85 +225,53 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
       return { record, replicas, key: text, old_key_expires_at };
     },
   }),
-  route({
-    ...KEY,
-    method: 'POST',
-    path: '/keys/:prefix/revoke',
-    name: 'keys.revoke',
-    about: 'Ends a key for good; a reason that begins with `compromised` also ends its running requests.',
-    body: z.strictObject(reason),
-    run: (call) => change(call, ['keys', 'revoke'], call.params['prefix'] ?? '', call.body, ofKey),
-  }),
-  route({
-    ...OF_HOLDER,
-    method: 'PATCH',
-    path: '/holders/:holder',
-    name: 'holders.set',
-    about: 'Name, team, labels, limits and restrictions of a holder.',
-    body: z.strictObject({
-      name: z.string().nullable().optional(),
-      team: z.string().nullable().optional(),
-      labels: labelChange,
-      model_limits: modelLimits,
-      ...termsFields,
-      ...reason,
-    }),
-    run: (call) => {
-      const { name, team: teamName, labels, model_limits, reason: why } = call.body;
-      const options = {
-        ...{ ...named(name, 'name', 'no-name'), ...named(teamName, 'team', 'no-team'), reason: why },
-        ...{ ...labelOptions(labels), ...termsOptions(call.body), ...modelOptions(model_limits) },
-      };
-      return change(call, ['holders', 'set'], call.params['holder'] ?? '', options, ofHolder);
+  changeRoute(
+    'keys',
+    'revoke',
+    'Ends a key for good; a reason that begins with `compromised` also ends its running requests.',
+    {},
+  ),
+  changeRoute(
+    'holders',
+    'set',
+    'Name, team, labels, limits and restrictions of a holder.',
+    {
+      ...{ name: z.string().nullable().optional(), team: z.string().nullable().optional() },
+      ...{ labels: labelChange, model_limits: modelLimits, ...termsFields },
     },
-  }),
-  route({
-    ...OF_HOLDER,
-    method: 'POST',
-    path: '/holders/:holder/tier',
-    name: 'holders.tier',
-    about: 'Gives a holder another tier.',
-    body: z.strictObject({ tier, ...reason }),
-    run: (call) => change(call, ['holders', 'tier'], call.params['holder'] ?? '', call.body, ofHolder),
-  }),
-  holderRoute('suspend', 'All keys of the holder get a 403 until `resume`.'),
-  holderRoute('resume', 'Ends a suspension.'),
+    ({ name, team: teamName, labels, model_limits, ...own }) => ({
+      ...{ ...named(name, 'name', 'no-name'), ...named(teamName, 'team', 'no-team') },
+      ...{ ...labelOptions(labels), ...termsOptions(own), ...modelOptions(model_limits) },
+    }),
+  ),
+  changeRoute('holders', 'tier', 'Gives a holder another tier.', { tier }),
+  changeRoute('holders', 'suspend', 'All keys of the holder get a 403 until `resume`.', {}),
+  changeRoute('holders', 'resume', 'Ends a suspension.', {}),
   route({
     method: 'POST',
     path: '/teams',
     name: 'teams.add',
     role: 'admin',
     about: 'A new team.',
-    body: z.strictObject({ name: NAME, labels: newLabels, ...limitFields, ...reason }).omit({ force: true }),
+    body: z.strictObject({ name: NAME, labels: newLabels, ...limitChanges, ...reason }),
     answer: changed(team),
     run: (call) => {
-      const { name, labels, reason: why } = call.body;
-      const options = { ...limitArguments(call.body), ...labelOptions(labels), reason: why };
-      return change(call, ['teams', 'add'], name, options, ({ desk }) => teamRecord(desk, name.trim()));
+      const { name, labels, reason: why, ...limits } = call.body;
+      const options = { ...limitArguments(limits), ...labelOptions(labels), reason: why };
+      return change(call, ['teams', 'add'], name, options, name.trim());
     },
   }),
+  changeRoute(
+    'teams',
+    'set',
+    'Name, labels and limits of a team.',
+    { name: NAME.optional(), labels: labelChange, ...limitChanges },
+    ({ name, labels, ...limits }) => ({ name, ...limitArguments(limits), ...labelOptions(labels) }),
+    ({ name }) => name?.trim(),
+  ),
   route({
-    ...TEAM,
-    method: 'PATCH',
-    path: '/teams/:name',
-    name: 'teams.set',
-    about: 'Name, labels and limits of a team.',
-    body: z
-      .strictObject({ name: NAME.optional(), labels: labelChange, ...limitFields, ...reason })
-      .omit({ force: true }),
-    run: (call) => {
-      const { name, labels, reason: why } = call.body;
-      const options = { name, ...limitArguments(call.body), ...labelOptions(labels), reason: why };
-      const now = name?.trim() ?? call.params['name'] ?? '';
-      return change(call, ['teams', 'set'], call.params['name'] ?? '', options, ({ desk }) =>
-        teamRecord(desk, now),
-      );
-    },
-  }),
-  route({
-    ...TEAM,
+    ...ofRecord('teams'),
     method: 'DELETE',
-    path: '/teams/:name',
     name: 'teams.remove',
     about: 'Removes a team without holders; its usage stays.',
     answer: z.strictObject({ record: z.null(), replicas: z.null() }),
@@ -326,40 +280,16 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
       return { record: null, replicas: null };
     },
   }),
-  route({
-    ...UPSTREAM,
-    method: 'POST',
-    path: '/upstreams/:name/drain',
-    name: 'upstreams.drain',
-    about: 'Takes an upstream out of service.',
-    body: z.strictObject({
-      for: z.string().optional().describe('Such as `1h`; without it until `resume`.'),
-      ...reason,
-    }),
-    run: (call) => change(call, ['upstreams', 'drain'], call.params['name'] ?? '', call.body, ofUpstream),
+  changeRoute('upstreams', 'drain', 'Takes an upstream out of service.', {
+    for: z.string().optional().describe('Such as `1h`; without it until `resume`.'),
   }),
-  route({
-    ...UPSTREAM,
-    method: 'POST',
-    path: '/upstreams/:name/resume',
-    name: 'upstreams.resume',
-    about: 'Ends a drain.',
-    body: z.strictObject(reason),
-    run: (call) => change(call, ['upstreams', 'resume'], call.params['name'] ?? '', call.body, ofUpstream),
+  changeRoute('upstreams', 'resume', 'Ends a drain.', {}),
+  changeRoute('orders', 'check', 'Asks the provider again.', {}),
+  changeRoute('orders', 'cancel', 'Cancels a subscription at the end of its period.', {
+    now: z.boolean().optional(),
+    undo: z.boolean().optional(),
   }),
-  orderRoute('check', 'Asks the provider again.', z.strictObject(reason)),
-  orderRoute(
-    'cancel',
-    'Cancels a subscription at the end of its period.',
-    z.strictObject({ now: z.boolean().optional(), undo: z.boolean().optional(), ...reason }),
-    ({ now, undo }) => ({ now, undo }),
-  ),
-  orderRoute('refund', 'Takes a payment back.', z.strictObject(reason)),
-  orderRoute(
-    'paid',
-    'Marks an invoice as paid.',
-    z.strictObject({ until: z.string().optional(), ...reason }),
-    ({ until }) => ({ until }),
-  ),
-  orderRoute('trust', 'Fraud warnings do not hold the order any more.', z.strictObject(reason)),
+  changeRoute('orders', 'refund', 'Takes a payment back.', {}),
+  changeRoute('orders', 'paid', 'Marks an invoice as paid.', { until: z.string().optional() }),
+  changeRoute('orders', 'trust', 'Fraud warnings do not hold the order any more.', {}),
 ];
