@@ -19,27 +19,35 @@ const ROOT = 'body';
 
 const INPUT_FILE = 'input_file_id';
 const ENDPOINT = 'endpoint';
-const MEMBERS = new WatchedMembers([INPUT_FILE, ENDPOINT]);
+/** Of Azure: the input is read, or the output written, where nothing is checked or counted. */
+const ELSEWHERE = ['input_blob', 'output_folder'];
+const MEMBERS = new WatchedMembers([INPUT_FILE, ENDPOINT, ...ELSEWHERE]);
 const URL_MEMBER = 'url';
 const LINE_MEMBERS = new WatchedMembers([ROOT, URL_MEMBER]);
 
-/** What a request for a batch names; a member that is missing or no text is left to the upstream. */
+/** What a request for a batch names. */
 export interface BatchOrder {
-  readonly inputFile: string | undefined;
+  readonly inputFile: string;
   /** Of the value of `input_file_id`. */
   readonly span: Span;
+  /** Undefined if it is missing or no text. */
   readonly endpoint: string | undefined;
 }
 
 /**
  * @param body a valid JSON text
- * @throws GatewayError duplicate_parameter, or invalid_value for another spelling, because the upstream could read another value
+ * @throws GatewayError duplicate_parameter, or invalid_value for another spelling, because the upstream could read another value;
+ *   missing_required_parameter without an input file, and invalid_value for what names it, or the output, elsewhere
  */
 export function batchOrderOf(body: Buffer): BatchOrder {
   const found = MEMBERS.search(body);
+  for (const name of ELSEWHERE)
+    if (found.has(foldSteps([name]))) throw invalid(name, 'is not offered: batches read and write files');
   const span = spanOf(body, found, INPUT_FILE);
-  const endpoint = textAt(body, spanOf(body, found, ENDPOINT));
-  return { inputFile: textAt(body, span), span: span ?? { start: 0, end: 0 }, endpoint };
+  const inputFile = textAt(body, span);
+  if (span === undefined || inputFile === undefined)
+    throw invalid(INPUT_FILE, 'is required', 'missing_required_parameter');
+  return { inputFile, span, endpoint: textAt(body, spanOf(body, found, ENDPOINT)) };
 }
 
 /** The model of a line, and how it is replaced. */

@@ -25,6 +25,8 @@ import { BatchInput, batchOrderOf, type LineModel, linesOf, modelOfLine } from '
 
 const FIRST = { order: 'asc', limit: 1 } as const;
 const OPEN_OBJECT = 0x7b;
+/** First digits of a status that is an error: 4 and 5. */
+const ERROR_DIGITS = [0x34, 0x35];
 
 export interface BatchCall {
   readonly exchange: Exchange;
@@ -43,8 +45,8 @@ export interface BatchCall {
 /** A request for a batch that may be sent. */
 export interface PreparedBatch {
   readonly body: Buffer;
-  /** The path of its endpoint and the public name of its model, for `modelOfBatch`; undefined without an input file. */
-  readonly model?: string;
+  /** The path of its endpoint and the public name of its model, for `modelOfBatch`. */
+  readonly model: string;
 }
 
 /** OpenAI accepts 200 MB. */
@@ -59,7 +61,6 @@ const MAX_BATCH_INPUT = 256 * 1024 * 1024;
 export async function prepareBatch(call: BatchCall, body: Buffer): Promise<PreparedBatch> {
   const { upstream, principal, config, routes, metering, exchange } = call;
   const { inputFile, span, endpoint: path = '' } = batchOrderOf(body);
-  if (inputFile === undefined) return { body };
   const endpoint = endpointOf(path);
   routes.checkEndpoint(principal, endpoint.name);
   const model = await modelOfFile(call, inputFile, endpoint);
@@ -94,12 +95,16 @@ export function uncountedOutput(file: string, batch: string): SeenObject {
   return { id: `${file}/${batch}`, kind: `batch of ${file}` };
 }
 
-/** Counts the tokens of the output file of a batch, once. For other files it costs a look-up. */
-export async function countOutput(
+/** Counts the tokens of the output files of batches, each once. For other objects it costs a look-up. */
+export async function countOutputs(
   call: BatchCall,
-  file: string,
+  ids: Iterable<string>,
   reservation: RunningReservation,
 ): Promise<void> {
+  for (const id of ids) await countOutput(call, id, reservation);
+}
+
+async function countOutput(call: BatchCall, file: string, reservation: RunningReservation): Promise<void> {
   const { objects, principal, config, routes, upstream, metering } = call;
   const [uncounted] = await objects.list({ kind: `batch of ${file}`, ...FIRST });
   if (uncounted === undefined) return;
@@ -109,18 +114,19 @@ export async function countOutput(
   const { path, model } = namesIn(named.slice(batch.length + 1));
   const sum = new OutputTokens();
   for await (const line of linesOf(call.contentOf(file, Number.POSITIVE_INFINITY))) sum.add(line);
-  // Of several replicas that read it at once, one counts.
-  if (!(await objects.markDeleted(uncounted))) return;
   const route = routes.find(model);
   const target = route?.targets.find((each) => each.upstream === upstream);
   const entry = route?.entry ?? 'unknown';
+  const scopes = await metering.scopes.of(principal, config, entry);
+  // Of several replicas that read it at once, one counts. Behind this nothing can fail.
+  if (!(await objects.markDeleted(uncounted))) return;
   reservation.useEarlier({
     ...sum,
     endpoint: endpointOf(path).name,
     model,
     entry,
     target: target?.model ?? '',
-    scopes: await metering.scopes.of(principal, config, entry),
+    scopes,
     price: target?.price,
     share: 1 - (config.passthrough?.batch_discount ?? 0) / 100,
   });
@@ -145,11 +151,12 @@ class OutputTokens {
     };
   }
 
-  /** `response.body` of a line; undefined for a line without an answer. */
+  /** `response.body` of a line; undefined for a line without an answer, or with one that is an error: vendors charge nothing for it. */
   #answerIn(line: Buffer): Buffer | undefined {
     const scanner = this.#scanner;
     scanner.reset(line);
     let answer: Buffer | undefined;
+    let isError = false;
     if (!scanner.enterObject()) return undefined;
     while (scanner.nextMember()) {
       if (!scanner.keyIs('response') || !scanner.enterObject()) {
@@ -157,12 +164,14 @@ class OutputTokens {
         continue;
       }
       while (scanner.nextMember()) {
-        const span = scanner.keyIs('body') ? scanner.skipIf(OPEN_OBJECT) : null;
-        if (span !== null) answer = line.subarray(span.start, span.end);
-        else scanner.skipValue();
+        const isStatus = scanner.keyIs('status_code');
+        const isBody = scanner.keyIs('body');
+        isError ||= isStatus && ERROR_DIGITS.includes(scanner.peek());
+        const span = scanner.skipIf(OPEN_OBJECT);
+        if (isBody && span !== null) answer = line.subarray(span.start, span.end);
       }
     }
-    return answer;
+    return isError ? undefined : answer;
   }
 }
 

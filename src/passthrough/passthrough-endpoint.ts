@@ -29,7 +29,7 @@ import { askAuthorized } from '../upstream/direct-request.ts';
 import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
-import { type BatchCall, countOutput, modelOfBatch, prepareBatch } from './batches.ts';
+import { type BatchCall, countOutputs, modelOfBatch, prepareBatch } from './batches.ts';
 import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
@@ -48,6 +48,7 @@ const MAX_ANSWER = 4 * 1024 * 1024;
 const MAX_ITEMS = 32 * 1024 * 1024;
 const MAX_ERROR = 1024 * 1024;
 const NO_BODY = Buffer.alloc(0);
+const NONE: ReadonlySet<string> = new Set();
 
 interface PassthroughOptions {
   readonly authenticator: Authenticator;
@@ -71,6 +72,13 @@ interface Call {
   readonly search: string;
   readonly maxBody: number;
   readonly maxUpload: number;
+}
+
+/** A call that refers to the holder's objects alone. */
+interface CheckedCall {
+  readonly body: Buffer | { readonly limit: number };
+  /** Objects whose content the call shows, or puts where it can be read. */
+  readonly shown: ReadonlySet<string>;
 }
 
 /** One request to the upstream. */
@@ -140,12 +148,12 @@ export class Passthrough {
     let isAsked = false;
     try {
       await exchange.checkClient();
-      const body = await this.#check(call);
+      const checked = await this.#check(call);
       upstream.acquire();
       isAsked = true;
       exchange.access.upstream = upstream.name;
       exchange.access.attempts = reservation.asked(upstream.name, '');
-      await this.#carryOut(call, body);
+      await this.#carryOut(call, checked);
       outcome = exchange.error?.code ?? 'ok';
     } catch (error) {
       const failed = error instanceof Refused ? error.failure.error : wrapError(error, 'internal_error');
@@ -175,10 +183,9 @@ export class Passthrough {
 
   /**
    * Checks that the holder owns every object that the call refers to.
-   * @returns the body to send
    * @throws GatewayError object_not_found, or for an invalid body
    */
-  async #check(call: Call): Promise<Buffer | { readonly limit: number }> {
+  async #check(call: Call): Promise<CheckedCall> {
     const { exchange, found, objects, search, maxBody, maxUpload } = call;
     const finder = new ReferenceFinder();
     for (const id of found.ids) finder.certain.add(id);
@@ -189,11 +196,11 @@ export class Passthrough {
       await objects.check(finder);
       const declared = exchange.request.headers['content-length'];
       if (declared !== undefined && Number(declared) > maxUpload) throw bodyTooLarge(maxUpload);
-      return { limit: maxUpload };
+      return { body: { limit: maxUpload }, shown: NONE };
     }
     if (!hasBody(exchange)) {
       await objects.check(finder);
-      return NO_BODY;
+      return { body: NO_BODY, shown: found.operation.shows === true ? finder.certain : NONE };
     }
     if (kind === 'none') throw new GatewayError('invalid_http', 'This request takes no body.');
     const { headers } = exchange.request;
@@ -203,10 +210,10 @@ export class Passthrough {
     if (isFields) finder.addQuery(fieldsOf(body, headers['content-type'] ?? ''));
     else await finder.addBody(body);
     await objects.check(finder);
-    return body;
+    return { body, shown: finder.certain };
   }
 
-  async #carryOut(call: Call, body: Buffer | { readonly limit: number }): Promise<void> {
+  async #carryOut(call: Call, { body, shown }: CheckedCall): Promise<void> {
     const { exchange, found, upstream, objects, path, search } = call;
     const { operation } = found;
     if (operation.lists !== undefined) return this.#list(call, operation.lists);
@@ -214,8 +221,7 @@ export class Passthrough {
       operation.makes === 'batch' && Buffer.isBuffer(body)
         ? await prepareBatch(this.#batchCall(call), body)
         : undefined;
-    const [counted] = operation.mayCount === true ? found.ids : [];
-    if (counted !== undefined) await countOutput(this.#batchCall(call), counted, call.reservation);
+    await countOutputs(this.#batchCall(call), shown, call.reservation);
     const piped = await this.#ask(call, { method: exchange.method, path, search, body: batch?.body ?? body });
     const { idle } = upstream.config.timeouts;
     if (!needsReading(operation)) {

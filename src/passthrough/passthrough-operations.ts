@@ -30,8 +30,8 @@ export interface Operation {
   readonly ends?: boolean;
   /** Objects in the answer, or in an element of a list, that derive from the holder's. */
   readonly derives?: (answer: unknown) => readonly SeenObject[];
-  /** The answer may be the output of a batch, whose tokens are counted when it is first read. */
-  readonly mayCount?: boolean;
+  /** The call shows the content of the object in the path, which may be the output of a batch: its tokens are counted before. */
+  readonly shows?: boolean;
   /** The answer is an item of a conversation, or a list of items, which later requests may refer to. */
   readonly hasItems?: boolean;
 }
@@ -64,7 +64,7 @@ const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...post('files'), body: 'stream', makes: 'file' },
   get('files/{}'),
   { ...remove('files/{}'), ends: true },
-  { ...get('files/{}/content'), mayCount: true },
+  { ...get('files/{}/content'), shows: true },
   { ...post('uploads'), makes: 'upload' },
   { ...post('uploads/{}/parts'), body: 'stream', makes: 'part' },
   { ...post('uploads/{}/complete'), derives: fileOfUpload },

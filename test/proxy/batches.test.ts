@@ -1,6 +1,6 @@
 // Batches of routed models: what the input file may name, what the upstream gets of it, and what counts when the output is read.
-import OpenAI, { toFile } from 'openai';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import OpenAI, { AzureOpenAI, toFile } from 'openai';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { ObjectsUpstream } from '../helpers/objects-upstream.ts';
 import { until } from '../helpers/wait.ts';
@@ -10,31 +10,42 @@ const CHAT = '/v1/chat/completions';
 let upstream: ObjectsUpstream;
 let gateway: Gateway;
 
+/** Another replica, on the same store. */
+let replica: Gateway;
+
 beforeAll(async () => {
   upstream = await ObjectsUpstream.start();
   const target = (model: string, name = 'up') => ({ targets: [{ upstream: name, model }] });
-  gateway = await startGateway({
-    config: {
-      currency: 'EUR',
-      upstreams: { up: { base_url: upstream.baseUrl }, demo: { builtin: 'echo' } },
-      models: {
-        mine: { ...target('theirs'), price: { input: 2, output: 8 } },
-        same: { ...target('same'), price: { input: 2, output: 8 } },
-        elsewhere: target('echo', 'demo'),
-        pro: { ...target('pro'), tiers: ['Pro'] },
-        'omni-moderation-latest': target('moderator'),
-      },
-      passthrough: { upstream: 'up', paths: ['/v1/files', '/v1/batches'], batch_discount: 25 },
-      tiers: { Free: { endpoints: ['chat'] }, Lite: { tokens_per_day: 1_000 }, Pro: {} },
+  const paths = ['/v1/files', '/v1/batches', '/v1/vector_stores', '/v1/containers'];
+  const config = {
+    currency: 'EUR',
+    upstreams: { up: { base_url: upstream.baseUrl }, demo: { builtin: 'echo' } },
+    models: {
+      mine: { ...target('theirs'), price: { input: 2, output: 8 } },
+      same: { ...target('same'), price: { input: 2, output: 8 } },
+      elsewhere: target('echo', 'demo'),
+      pro: { ...target('pro'), tiers: ['Pro'] },
+      'omni-moderation-latest': target('moderator'),
     },
+    passthrough: { upstream: 'up', paths, batch_discount: 25 },
+    tiers: { Free: { endpoints: ['chat'] }, Lite: { tokens_per_day: 1_000 }, Pro: {} },
+  };
+  gateway = await startGateway({ config });
+  replica = await startGateway({
+    config: { ...config, store: `sqlite:${gateway.directory.file('tollgate.db')}` },
   });
 });
+beforeEach(() => {
+  upstream.intercept = undefined;
+});
 afterAll(async () => {
+  await replica?.close();
   await gateway?.close();
   await upstream?.[Symbol.asyncDispose]();
 });
 
-const clientOf = (apiKey: string) => new OpenAI({ apiKey, baseURL: `${gateway.url}/v1`, maxRetries: 0 });
+const clientOf = (apiKey: string, { url } = gateway) =>
+  new OpenAI({ apiKey, baseURL: `${url}/v1`, maxRetries: 0 });
 const line = (model: string, extra = '') =>
   `{"custom_id":"1","method":"POST","url":"${CHAT}","body":{"model":"${model}","messages":[]${extra}}}`;
 const upload = async (client: OpenAI, text: string) =>
@@ -54,7 +65,7 @@ async function create(client: OpenAI, text: string, endpoint = CHAT) {
 const sentOf = (id: string): string => upstream.contents.get(id)?.toString() ?? '';
 
 async function totals(key: string) {
-  await until(() => gateway.app.inFlight === 0, 'the end of the requests');
+  for (const { app } of [gateway, replica]) await until(() => app.inFlight === 0, 'the end of the requests');
   const response = await fetch(`${gateway.url}/admin/usage`, { headers: { authorization: `Bearer ${key}` } });
   return JSON.parse(await response.text());
 }
@@ -218,6 +229,91 @@ describe('the output file', () => {
       cost: (450 * 2 + 150 * 8) * 0.75 * 1e-6,
     });
     expect(JSON.stringify(days)).toContain('"mine"');
+  });
+
+  test.each<[how: string, read: (client: OpenAI, file: string, key: string) => Promise<unknown>]>([
+    [
+      'by range',
+      async (client, file) => {
+        const headers = { range: 'bytes=0-9' };
+        expect(await (await client.files.content(file, { headers })).text()).toBe(OUTPUT);
+      },
+    ],
+    [
+      'as JSON, and without a body',
+      async (_client, file, key) => {
+        const url = `${gateway.url}/v1/files/${file}/content`;
+        const headers = { authorization: `Bearer ${key}`, accept: 'application/json' };
+        expect((await fetch(url, { method: 'HEAD', headers })).status).toBe(200);
+        expect(await (await fetch(`${url}?a=b`, { headers })).text()).toBe(OUTPUT);
+      },
+    ],
+    [
+      "by Azure's client",
+      async (_, file, apiKey) => {
+        const client = new AzureOpenAI({ endpoint: gateway.url, apiKey, apiVersion: '2025-04-01-preview' });
+        expect(await (await client.files.content(file)).text()).toBe(OUTPUT);
+      },
+    ],
+    [
+      'by another replica, and at once',
+      async (client, file, key) => {
+        const reads = [client, clientOf(key, replica), client, clientOf(key, replica)];
+        const texts = reads.map(async (each) => (await each.files.content(file)).text());
+        expect(await Promise.all(texts)).toEqual(Array(4).fill(OUTPUT));
+      },
+    ],
+    [
+      'when it becomes part of a vector store',
+      (client, file) => client.vectorStores.create({ file_ids: [file] }),
+    ],
+    [
+      'when it becomes part of a container',
+      (client, file) => client.containers.create({ name: 'a', file_ids: [file] }),
+    ],
+    [
+      'after a read that failed, and one that broke off',
+      async (client, file) => {
+        upstream.intercept = (request, response) => {
+          if (request.url?.endsWith('/content') !== true) return false;
+          response.writeHead(500).end('{}');
+          return true;
+        };
+        expect(await failure(client.files.content(file))).toEqual([500, 'upstream_error']);
+        upstream.intercept = (request, response) => {
+          if (request.url?.endsWith('/content') !== true) return false;
+          response.writeHead(200, { 'content-length': OUTPUT.length }).write(OUTPUT.slice(0, 99));
+          setImmediate(() => response.destroy());
+          return true;
+        };
+        expect(await failure(client.files.content(file))).toEqual([502, 'upstream_invalid_response']);
+        upstream.intercept = undefined;
+        await client.files.content(file);
+      },
+    ],
+  ])('counts once when it is read %s', async (_how, read) => {
+    const { key, client, batch, file } = await ended('Pro');
+    await client.batches.retrieve(batch.id);
+    await read(client, file, key);
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 450, completion_tokens: 150 });
+    await clientOf(key, replica).batches.retrieve(batch.id);
+    await (await clientOf(key, replica).files.content(file)).text();
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 450, completion_tokens: 150 });
+  });
+
+  test('counts no errors, in a file of their own or among answers', async () => {
+    const failed = answer({ error: { message: 'x'.repeat(400), code: 'invalid_value' } }, 400);
+    const text = `{"response":{"body":{"a":"${'x'.repeat(400)}"},"status_code": 500}}`;
+    const { key, client, batch, file } = await ended('Pro', [OUTPUT, failed, text].join('\n'));
+    const errors = upstream.put('files', { object: 'file' });
+    upstream.contents.set(errors, Buffer.from(failed));
+    const thing = { ...upstream.things.get(batch.id), id: batch.id, error_file_id: errors };
+    upstream.things.set(batch.id, thing);
+    await client.batches.retrieve(batch.id);
+    expect(await (await client.files.content(errors)).text()).toBe(failed);
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 0, completion_tokens: 0 });
+    await (await client.files.content(file)).text();
+    expect((await totals(key)).totals).toMatchObject({ prompt_tokens: 450, completion_tokens: 150 });
   });
 
   test('counts for the limits, and a holder without tokens makes no batch, but reads what there is', async () => {

@@ -123,7 +123,20 @@ describe('the input file of a batch', () => {
   test('is read if it is spelled exactly', () => {
     expect(file('"input_file_id":"file-a"')).toBe('file-a');
     expect(file('"input_file\\u005fid":"file-a","metadata":{"input_file_id":"x"}')).toBe('file-a');
-    expect(file('"metadata":{}')).toBe(undefined);
+  });
+
+  test.each([
+    ['"metadata":{"input_file_id":"file-a"}', 'missing_required_parameter', 'input_file_id'],
+    ['"input_file_id":5', 'missing_required_parameter', 'input_file_id'],
+    ['"input_blob":"https://example.com/a"', 'invalid_value', 'input_blob'],
+    ['"input_file_id":"file-a","inputBlob":"https://example.com/a"', 'invalid_value', 'input_blob'],
+    [
+      '"input_file_id":"file-a","output_folder":{"url":"https://example.com"}',
+      'invalid_value',
+      'output_folder',
+    ],
+  ])('is not elsewhere, nor is the output: %s', (members, code, param) => {
+    expect(() => file(members)).toThrow(expect.objectContaining({ code, param }));
   });
 
   test.each([
