@@ -3,6 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError, isServerFault, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
+import { upstreamRecords } from './api/api-records.ts';
 import { answerApi, ProblemError } from './api/api-server.ts';
 import { readText, send, sendProblem } from './console-answer.ts';
 import { type ConsoleDesk, type DeskOptions, openDesk } from './console-desk.ts';
@@ -22,6 +23,7 @@ import { answerChange } from './pages/form-result.ts';
 import { sendLive } from './pages/now-page.ts';
 import { pageResult } from './pages/page-result.ts';
 import { usageCsv } from './pages/report-pages.ts';
+import { stateFigures } from './pages/upstream-pages.ts';
 
 /** Some answers wait for the replicas of a fleet; the listener's own timeout is shorter. In milliseconds. */
 const ANSWER_MS = 30_000;
@@ -92,7 +94,7 @@ export class AdminConsole {
       metrics: metricsText,
       now: desk.now,
       currency: () => desk.config().dynamic.currency,
-      upstreams: desk.upstreams,
+      states: async () => stateFigures(await upstreamRecords(desk)),
     });
     return { desk, tokens, sessions, identity, figures };
   }
@@ -114,12 +116,13 @@ export class AdminConsole {
     }
     const operator = await opened.identity.operatorOf(request);
     const { desk, figures, identity } = opened;
-    const headers = { 'set-cookie': operator.setCookie };
+    // Also of an error: the session has this secret now.
+    if (operator.setCookie !== undefined) response.setHeader('set-cookie', operator.setCookie);
     const caller = {
       ...{ operator, request, url, desk, figures, id: '' },
       address: identity.addressOf(request),
     };
-    const frame = { operator, pages: CONSOLE_PAGES, headers };
+    const frame = { operator, pages: CONSOLE_PAGES };
     if (request.method === 'POST' && pathname.startsWith('/console/do/')) {
       const form = await readForm(request);
       identity.requireOwnPage(request, operator, form.get(CSRF_FIELD) ?? '');
@@ -130,8 +133,7 @@ export class AdminConsole {
     if (request.method !== 'GET' && request.method !== 'HEAD') throw new GatewayError('method_not_allowed');
     if (pathname === '/console/live') return sendLive(caller, response);
     if (pathname === '/console/usage.csv') {
-      const type = { 'content-type': 'text/csv; charset=utf-8' };
-      return send(response, 200, await usageCsv(caller), { ...headers, ...type });
+      return send(response, 200, await usageCsv(caller), { 'content-type': 'text/csv; charset=utf-8' });
     }
     const found = findPage(pathname);
     if (found === undefined) throw new GatewayError('unknown_url');

@@ -1,59 +1,61 @@
 // The console while the store or Redis is away: it says so, changes nothing, and works again without a restart.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadConfig } from '../../src/config/load-config.ts';
-import { AdminConsole } from '../../src/console/admin-console.ts';
-import { AdminServer } from '../../src/http/admin/admin-listener.ts';
-import { Health } from '../../src/http/admin/health.ts';
 import { openStore } from '../../src/store/open.ts';
-import type { Store } from '../../src/store/store.ts';
-import { createLogger } from '../../src/telemetry/log/logger.ts';
-import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { closedPort } from '../helpers/closed-port.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
-import { type ConsoleSetting, callAdmin, startConsole } from './setting.ts';
+import { type ConsoleSetting, openConsole, startConsole } from './setting.ts';
+
+/** All pages, and what is beside them. */
+const PATHS = [
+  ...['/console', '/console/upstreams', '/console/upstreams/echo', '/console/models?model=test-model'],
+  ...['/console/keys', '/console/holders', '/console/teams', '/console/usage', '/console/usage.csv'],
+  ...['/console/orders', '/console/events'],
+];
 
 test('a store that cannot be opened is a 503 of the console alone, until it can', async () => {
   await using setting = await startConsole();
   const token = await setting.operator('ann', 'admin');
-  const config = loadConfig(setting.gateway.configFile, { TEST_DIR: setting.gateway.directory.path });
   const url = `postgres://u:p@127.0.0.1:${await closedPort()}/d`;
-  const stores: Store[] = [];
   let isAway = true;
-  const console = new AdminConsole({
-    config: () => config,
-    openStore: async () => {
-      const store = await openStore(isAway ? { kind: 'postgres', url } : config.static.store);
-      stores.push(store);
-      return store;
-    },
-    metrics: createMetrics(),
-    upstreams: () => [],
-    commands: undefined,
-    env: {},
-    logger: createLogger(undefined, 'silent'),
+  await using console = await openConsole(setting, {
+    openStore: () => openStore(isAway ? { kind: 'postgres', url } : console.config.static.store),
   });
-  const health = new Health({ version: '1', configHash: () => 'h', draining: () => false, checks: {} });
-  const page = { registry: { contentType: 'text/plain', metrics: async () => '' } };
-  const admin = new AdminServer(page, health, { operators: console });
-  const { port } = await admin.listen('127.0.0.1', 0);
-  try {
-    const get = (path: string) => callAdmin(`http://127.0.0.1:${port}`, 'GET', path, { token });
-    expect(await get('/api/v1/me')).toMatchObject({
-      status: 503,
-      json: { code: 'store_unavailable' },
-      headers: { 'retry-after': '1' },
-    });
-    const shown = await get('/console');
-    expect([shown.status, shown.text.includes('u:p@')]).toEqual([503, false]);
-    expect((await get('/livez')).status).toBe(200);
-    isAway = false;
-    expect((await get('/api/v1/me')).json).toMatchObject({ name: 'ann' });
-    // Away while it is open: every call fails by itself.
-    for (const store of stores) await store.close();
-    expect((await get('/api/v1/me')).status).toBe(503);
-  } finally {
-    await admin.close();
+  const get = (path: string) => console.call('GET', path, { token });
+  expect(await get('/api/v1/me')).toMatchObject({
+    status: 503,
+    json: { code: 'store_unavailable' },
+    headers: { 'retry-after': '1' },
+  });
+  const shown = await get('/console');
+  expect([shown.status, shown.text.includes('u:p@')]).toEqual([503, false]);
+  expect((await get('/livez')).status).toBe(200);
+  isAway = false;
+  expect((await get('/api/v1/me')).json).toMatchObject({ name: 'ann' });
+});
+
+test('a store that goes away is a 503 of every page and form, with a page that says so', async () => {
+  await using setting = await startConsole();
+  const token = await setting.operator('ann', 'admin');
+  await using console = await openConsole(setting, {});
+  const { cookie, csrf } = await setting.signIn(token);
+  for (const path of PATHS)
+    expect([path, (await console.call('GET', path, { cookie })).status]).toEqual([path, 200]);
+  await console.closeStores();
+  expect((await console.call('GET', '/api/v1/me', { token })).status).toBe(503);
+  const answers = [
+    ...PATHS.map(async (path) => [path, await console.call('GET', path, { cookie })] as const),
+    ...['/console/do/keys.issue', '/console/sign-in', '/console/sign-out'].map(async (path) => {
+      const body = `csrf=${csrf}&text.tier=Pro&token=${token}`;
+      return [path, await console.call('POST', path, { cookie, body })] as const;
+    }),
+    (async () => ['/console/live', await console.call('GET', '/console/live', { cookie })] as const)(),
+  ];
+  for (const [path, { status, headers, text }] of await Promise.all(answers)) {
+    expect([path, status, headers['retry-after']]).toEqual([path, 503, '1']);
+    expect(text).toMatch(/<h1 id="outcome">.*store/);
+    expect(text).not.toMatch(/sqlite|\.db|at .*\.ts:|tgo_/i);
   }
+  expect((await setting.commands.tollgate('keys', 'list', '--json')).out).not.toContain('"prefix"');
 });
 
 describe('with Redis', () => {
@@ -86,7 +88,11 @@ describe('with Redis', () => {
       { record: { state: 'revoked' }, replicas: { confirmed: 0, error: expect.any(String) } },
     ]);
     // Sessions and states of this process need no Redis.
-    expect((await setting.call('GET', '/console', { cookie })).text).toContain('>ann (');
+    for (const path of PATHS) {
+      const { status, text } = await setting.call('GET', path, { cookie });
+      expect([path, status]).toEqual([path, 200]);
+      if (path === '/console') expect(text).toContain('>ann (');
+    }
     expect((await setting.call('GET', '/api/v1/upstreams', { token })).json).toMatchObject({
       items: [{ upstream: 'echo' }],
     });

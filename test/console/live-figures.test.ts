@@ -1,5 +1,5 @@
 // The figures of *Now*: sums of counters, whose fault an error is, rates over a minute, and one sampler for all viewers.
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { LiveFigures, sumsOf } from '../../src/console/live-figures.ts';
 
 const outcome = (route: string, upstream: string, code: string, count: number) =>
@@ -33,7 +33,7 @@ test('rates are those of the last minute; a process that begins anew has none be
     },
     now: () => at,
     currency: () => undefined,
-    upstreams: () => [],
+    states: async () => ({}),
   });
   expect((await figures.current())['requests']).toBe('–');
   for (; at < 120_000; at += 5000) {
@@ -52,11 +52,43 @@ test('rates are those of the last minute; a process that begins anew has none be
 
 test('more than a hundred viewers are refused', () => {
   const figures = new LiveFigures({
-    ...{ metrics: async () => '', now: () => 0, currency: () => undefined, upstreams: () => [] },
+    ...{ metrics: async () => '', now: () => 0, currency: () => undefined, states: async () => ({}) },
   });
   const ends = Array.from({ length: 100 }, () => figures.watch(() => {}));
   expect(() => figures.watch(() => {})).toThrow('overloaded');
   ends[0]?.();
   ends.push(figures.watch(() => {}));
   for (const end of ends) end();
+});
+
+test('a change of a state is sent within a second, as one event for all viewers, and nothing is sent without one', async () => {
+  vi.useFakeTimers();
+  try {
+    let state = 'ok';
+    let asked = 0;
+    const figures = new LiveFigures({
+      ...{ metrics: async () => '', now: () => 0, currency: () => undefined },
+      states: async () => {
+        asked += 1;
+        return { 'state-a': state };
+      },
+    });
+    const seen: Buffer[][] = [[], []];
+    const ends = seen.map((frames) => figures.watch((frame) => void frames.push(frame)));
+    await vi.advanceTimersByTimeAsync(1000);
+    const [one = [], other = []] = seen;
+    expect([one.length, one[0] === other[0]]).toEqual([1, true]);
+    expect(String(one[0])).toMatch(/^data: \{.*"state-a":"ok".*\}\n\n$/);
+    await vi.advanceTimersByTimeAsync(3000);
+    expect(one.length).toBe(1);
+    state = 'half_open';
+    await vi.advanceTimersByTimeAsync(1000);
+    expect([one.length, String(other[1]).includes('"state-a":"half_open"')]).toEqual([2, true]);
+    expect(asked).toBe(5);
+    for (const end of ends) end();
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(asked).toBe(5);
+  } finally {
+    vi.useRealTimers();
+  }
 });

@@ -2,8 +2,17 @@
 import { randomBytes } from 'node:crypto';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { paidTerms } from '../../src/billing/new-order.ts';
+import { loadConfig } from '../../src/config/load-config.ts';
+import { AdminConsole } from '../../src/console/admin-console.ts';
+import type { DeskOptions } from '../../src/console/console-desk.ts';
+import { AdminServer } from '../../src/http/admin/admin-listener.ts';
+import { Health } from '../../src/http/admin/health.ts';
+import { main } from '../../src/main.ts';
+import { openStore } from '../../src/store/open.ts';
 import type { Role } from '../../src/store/operator-record.ts';
 import type { Store } from '../../src/store/store.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { commandsWith } from '../cli/commands.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 
@@ -123,6 +132,45 @@ export class ConsoleSetting implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void> {
     return this.gateway[Symbol.asyncDispose]();
   }
+}
+
+/**
+ * A second admin listener on the configuration and the store of a gateway.
+ * @param own what is different: its clock, or how it opens the store
+ */
+export async function openConsole({ gateway }: ConsoleSetting, own: Partial<DeskOptions>) {
+  const env = { TEST_DIR: gateway.directory.path };
+  const config = loadConfig(gateway.configFile, env);
+  const stores: Store[] = [];
+  const { openStore: open = () => openStore(config.static.store), ...others } = own;
+  const operators = new AdminConsole({
+    config: () => config,
+    openStore: async () => {
+      const store = await open();
+      stores.push(store);
+      return store;
+    },
+    ...{ metrics: createMetrics(), upstreams: () => [], commands: main, env },
+    logger: createLogger(undefined, 'silent'),
+    ...others,
+  });
+  const health = new Health({ version: '1', configHash: () => 'h', draining: () => false, checks: {} });
+  const page = { registry: { contentType: 'text/plain', metrics: async () => '' } };
+  const admin = new AdminServer(page, health, { operators });
+  const { port } = await admin.listen('127.0.0.1', 0);
+  const closeStores = async () => {
+    for (const store of stores.splice(0)) await store.close();
+  };
+  return {
+    config,
+    closeStores,
+    call: (method: string, path: string, call?: ConsoleCall) =>
+      callAdmin(`http://127.0.0.1:${port}`, method, path, call),
+    async [Symbol.asyncDispose]() {
+      await admin.close();
+      await closeStores();
+    },
+  };
 }
 
 export async function startConsole(options: GatewayOptions = {}): Promise<ConsoleSetting> {

@@ -2,11 +2,10 @@
 
 import type { ServerResponse } from 'node:http';
 import { html } from '../../billing/pages/page-frame.ts';
-import { packageScript } from '../../billing/pages/page-scripts.ts';
 import { upstreamRecords } from '../api/api-records.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { card } from './record-view.ts';
-import { upstreamTable } from './upstream-pages.ts';
+import { LIVE, LIVE_NOTE, upstreamTable } from './upstream-pages.ts';
 
 const FIGURES = [
   ['requests', 'Requests a minute'],
@@ -21,14 +20,14 @@ const FIGURES = [
 ] as const;
 
 /** After this time the stream ends; the page asks again, and its session is checked again. */
-const LIVE_MS = 10 * 60_000;
+const LIVE_MS = 60_000;
 
 export const NOW_PAGE: ConsolePage = {
   path: '/console',
   name: 'Now',
   isListed: true,
   role: 'viewer',
-  scripts: [packageScript('console/pages/live.js')],
+  scripts: [LIVE],
   render: async (request) => {
     const { figures, desk } = request;
     const [now, upstreams] = await Promise.all([figures.current(), upstreamRecords(desk)]);
@@ -36,17 +35,17 @@ export const NOW_PAGE: ConsolePage = {
       ([id, label]) => html`<div><dt>${label}</dt><dd id="now-${id}">${now[id] ?? '–'}</dd></div>`,
     );
     return html`<h1>Now</h1>
-<p class="soft">The last minute of this gateway, as of <span id="now-at">${now['at'] ?? '–'}</span>. Without scripts, load the page again.</p>
+<p class="soft">The last minute of this gateway, as of <span id="now-at">${now['at'] ?? '–'}</span>. Without scripts, load the page again.</p>${LIVE_NOTE}
 <dl class="card totals" aria-label="Figures of the last minute">${parts}</dl>
 ${card('upstreams', 'Upstreams', upstreamTable(request, upstreams, '/console'))}`;
   },
 };
 
-/** The figures as server-sent events (HTML, 9.2), while the reader is there. */
-export function sendLive({ figures }: ConsoleRequest, response: ServerResponse): void {
-  const stop = figures.watch((each) => {
+/** The figures as server-sent events, while the reader is there. */
+export function sendLive({ figures, request }: ConsoleRequest, response: ServerResponse): void {
+  const stop = figures.watch((frame) => {
     // A reader that is behind gets the next ones.
-    if (!response.writableNeedDrain) response.write(`data: ${JSON.stringify(each)}\n\n`);
+    if (!response.writableNeedDrain) response.write(frame);
   });
   const end = setTimeout(() => response.end(), LIVE_MS).unref();
   response.on('close', () => {
@@ -58,5 +57,6 @@ export function sendLive({ figures }: ConsoleRequest, response: ServerResponse):
     'cache-control': 'no-store',
     'x-content-type-options': 'nosniff',
   };
-  response.writeHead(200, headers).write('retry: 5000\n\n');
+  response.writeHead(200, headers).write('retry: 1000\n\n');
+  if (request.method === 'HEAD') response.end();
 }
