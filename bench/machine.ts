@@ -1,6 +1,6 @@
 // Where and of what a run was: the machine, the versions, the commit, the day.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpus, release, totalmem } from 'node:os';
+import { cpus, loadavg, release, totalmem } from 'node:os';
 
 export interface Circumstances {
   readonly machine: string;
@@ -41,6 +41,11 @@ function describeCommit(): string {
   } catch {
     return 'unknown (no git repository)';
   }
+}
+
+/** What else runs on this machine: processes that want a processor, a mean over the last minute. Above a tenth figures are not calm. */
+export function loadBefore(): number {
+  return Number((loadavg()[0] ?? Number.NaN).toFixed(2));
 }
 
 /** In one line. */

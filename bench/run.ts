@@ -6,20 +6,23 @@ import { parseArgs } from 'node:util';
 import { type Bench, type BenchOptions, tell, withBench } from './bench.ts';
 import { fillBlocks } from './blocks.ts';
 import { checkRatios, describeCheck, readBaseline, writeBaseline } from './check.ts';
-import { circumstances } from './machine.ts';
+import { circumstances, loadBefore } from './machine.ts';
+import { addRun, runsTable } from './recorded-runs.ts';
 import { merge, page, type Report, tables } from './report.ts';
 import { bodies } from './scenarios/bodies.ts';
 import { chunks } from './scenarios/chunks.ts';
 import { coldKeys, fleetKeys } from './scenarios/cold-keys.ts';
 import { coldStart } from './scenarios/cold-start.ts';
+import { fullRate } from './scenarios/full-rate.ts';
 import { manyStreams } from './scenarios/many-streams.ts';
 import { memory } from './scenarios/memory.ts';
+import { middleBodies } from './scenarios/middle-bodies.ts';
 import { paced } from './scenarios/paced.ts';
 import { peers } from './scenarios/peers.ts';
 import type { Scenario } from './scenarios/scenario.ts';
 import { streamLatency } from './scenarios/stream-latency.ts';
 import { throughput } from './scenarios/throughput.ts';
-import { missing, type Section } from './section.ts';
+import { missing, type Section, tableOf } from './section.ts';
 import { BARE_NAMES } from './subjects/bare.ts';
 import { nginxProgram } from './subjects/nginx.ts';
 import { targetsTable } from './targets.ts';
@@ -28,8 +31,10 @@ const SCENARIOS: readonly Scenario[] = [
   throughput,
   paced,
   chunks,
+  fullRate,
   streamLatency,
   memory,
+  middleBodies,
   bodies,
   peers,
   coldStart,
@@ -53,7 +58,8 @@ npm run bench -- --short [--record]
   --warm-up N   requests before anything is measured (default 200000, which is what the compiler takes to settle)
   --json        figures as JSON on stdout
   --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
-                with --only, what was written before stays, where it is of the same machine, versions, commit and lengths
+                with --only, what was written before stays, where it is of the same machine, versions, commit and lengths;
+                without it, the run is added to bench/runs.json, which has all of them
 
   --short       less than a minute: CPU time against a bare http-proxy-3's, and exit code 1 if the ratio is more than 25 %
                 above that of bench/baseline.json
@@ -103,6 +109,7 @@ async function main(argv: string[]): Promise<number> {
   try {
     if (values.short) return await short(options, values.record);
     const scenarios = chosen(values.only, values.long);
+    const load = loadBefore();
     const sections = await measure(options, scenarios);
     const measured: Report = {
       ...circumstances(await nginxProgram()),
@@ -116,9 +123,12 @@ async function main(argv: string[]): Promise<number> {
     if (values.write) {
       writeFileSync(RESULTS, page(report));
       writeFileSync(RESULTS_JSON, `${JSON.stringify(report, null, 2)}\n`);
-      fillBlocks({
-        targets: `${targetsTable(sections)}\nFrom \`${report.command}\`, commit ${report.commit}.`,
-      });
+      const origin = `From \`${report.command}\`, commit ${report.commit}.`;
+      fillBlocks({ targets: `${targetsTable(sections)}\n${origin}` });
+      const others = report.sections.find(({ id }) => id === 'peers');
+      if (others !== undefined) fillBlocks({ peers: `${tableOf(others)}\n${others.note}\n\n${origin}` });
+      // A part of a run is no run.
+      if (values.only === undefined) fillBlocks({ runs: runsTable(addRun(measured, load)) });
     }
     return 0;
   } catch (error) {

@@ -92,6 +92,8 @@ export const streamsResult = z.object({
   transit_p99_ms: z.number().nullable(),
   /** Between two words of a stream. */
   gap_p99_ms: z.number().nullable(),
+  /** Share of the words that came no more than 100 ms after they were due by the pace of their stream. */
+  in_time: z.number().nullable(),
 });
 
 export type RequestsResult = z.infer<typeof requestsResult>;

@@ -7,6 +7,8 @@ import { clockMicroseconds, stampsIn, streamFrames } from './traffic.ts';
 
 /** A stream that says nothing for this long has failed. */
 const SILENCE_MS = 30_000;
+/** A word that arrives this much later than it was due has been late for whoever reads. */
+const LATE_MS = 100;
 
 interface Seen {
   pieces: number;
@@ -16,6 +18,7 @@ interface Seen {
   readonly first: number[];
   readonly transit: number[];
   readonly gaps: number[];
+  late: number;
 }
 
 export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
@@ -30,6 +33,7 @@ export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
     first: [],
     transit: [],
     gaps: [],
+    late: 0,
   };
   const watch = setInterval(() => {
     if (performance.now() - seen.heard < SILENCE_MS) return;
@@ -39,7 +43,7 @@ export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
   const bytes = requestBytes(asked, pace);
   await rampUp(concurrency, ramp_ms, async () => {
     const connection = new Connection(new URL(asked.url));
-    for (let time = 0; time < times; time += 1) await stream(connection, bytes, expected, seen);
+    for (let time = 0; time < times; time += 1) await stream(connection, bytes, expected, seen, pace.every);
     connection.destroy();
   });
   clearInterval(watch);
@@ -56,6 +60,7 @@ export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
     transit_p50_ms: of(seen.transit, 0.5),
     transit_p99_ms: of(seen.transit, 0.99),
     gap_p99_ms: of(seen.gaps, 0.99),
+    in_time: seen.transit.length === 0 ? null : 1 - seen.late / seen.transit.length,
   };
 }
 
@@ -95,10 +100,13 @@ function stream(
   bytes: Buffer,
   expected: Buffer | undefined,
   seen: Seen,
+  every: number,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     let at = 0;
     let last: number | undefined;
+    /** When the next word is due, counted from the first: what made the first one late does not count again. */
+    let due = 0;
     let tail = '';
     const began = clockMicroseconds();
     seen.open += 1;
@@ -110,8 +118,12 @@ function stream(
     const time = (piece: Buffer) => {
       const now = clockMicroseconds();
       for (const stamp of stampsIn(piece)) {
-        if (last === undefined) seen.first.push((now - began) / 1000);
-        else seen.gaps.push((now - last) / 1000);
+        if (last === undefined) {
+          seen.first.push((now - began) / 1000);
+          due = now;
+        } else seen.gaps.push((now - last) / 1000);
+        if (now - due > LATE_MS * 1000) seen.late += 1;
+        due += every * 1000;
         seen.transit.push((now - stamp) / 1000);
         last = now;
       }
@@ -122,7 +134,7 @@ function stream(
         seen.heard = performance.now();
         if (expected === undefined) {
           time(piece);
-          tail = (tail + piece.toString('latin1')).slice(-64);
+          tail = (tail + piece.toString('latin1', Math.max(0, piece.length - 64))).slice(-64);
         } else if (!piece.equals(expected.subarray(at, at + piece.length))) {
           fail(new Error(`the stream differs from what was sent, after ${at} bytes: ${piece.toString()}`));
         }

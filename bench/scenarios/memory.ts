@@ -1,10 +1,11 @@
-// What an open stream that says nothing takes in memory, with 2,000 of them.
+// What an open stream that says nothing takes in memory, with 2,000 of them; and what is resident at rest, as operators start the gateway.
 import { join } from 'node:path';
 import { alternate, type Bench, MANY_FILES, warmUp } from '../bench.ts';
 import { residentBytes } from '../cpu.ts';
 import { rowsOf, type Sample } from '../figures.ts';
-import { startLoad } from '../round.ts';
-import { startGateway } from '../subjects/gateway.ts';
+import { checkAnswer, startLoad } from '../round.ts';
+import type { Section } from '../section.ts';
+import { type GatewayOptions, type GatewaySubject, LAUNCHER, startGateway } from '../subjects/gateway.ts';
 import type { Subject } from '../subjects/subject.ts';
 import type { Scenario } from './scenario.ts';
 
@@ -12,11 +13,13 @@ const STREAMS = 2_000;
 const PACE = { frames: 10, every: 10, kind: 'hold' } as const;
 /** Until what ended is gone on both sides. */
 const QUIET_MS = 500;
+/** After the start, until what is done once everything runs is done. */
+const REST_MS = 8_000;
 let started = 0;
 
 export const memory: Scenario = {
   id: 'memory',
-  sections: ['memory'],
+  sections: ['memory', 'memory-rest'],
   async run(bench) {
     const { gateway, nginx, rounds } = bench;
     const results = await alternate('memory', [nginx, gateway], rounds, (subject) =>
@@ -40,20 +43,60 @@ export const memory: Scenario = {
         ],
         rows: rowsOf(results),
       },
+      await atRest(bench),
     ];
   },
 };
 
-/** One that has compiled what it needs, and has never had many streams, whose memory it could use again. */
-export async function ofNewGateway(bench: Bench, streams = STREAMS): Promise<Sample> {
+async function atRest(bench: Bench): Promise<Section> {
+  const results = await alternate('rest', [bench.gateway], bench.rounds, async () => {
+    const fresh = await newGateway(bench, { program: LAUNCHER });
+    await checkAnswer(fresh);
+    const mib = async () => {
+      await new Promise((resolve) => setTimeout(resolve, REST_MS));
+      return fresh.pids.reduce((sum, pid) => sum + residentBytes(pid), 0) / 2 ** 20;
+    };
+    const rest_mib = await mib();
+    const load = await startLoad(bench.processes, fresh, heldStreams(STREAMS), /held \d+/);
+    const streams_mib = await mib();
+    await load.stop();
+    await fresh.stop();
+    return { rest_mib, streams_mib };
+  });
+  return {
+    id: 'memory-rest',
+    title: 'Resident memory',
+    note:
+      `Of a gateway as \`tollgate serve\` starts it: ${REST_MS / 1000} s after its first answer, and ${REST_MS / 1000} s after the last of ${STREAMS} streams has had ` +
+      'its first word. Nobody asks it to collect garbage.',
+    columns: [
+      { field: 'rest_mib', heading: 'at rest, MiB', digits: 0 },
+      { field: 'streams_mib', heading: `with ${STREAMS} idle streams, MiB`, digits: 0 },
+    ],
+    rows: rowsOf(results),
+  };
+}
+
+function newGateway(
+  bench: Bench,
+  options: Pick<GatewayOptions, 'inside' | 'program'>,
+): Promise<GatewaySubject> {
   started += 1;
-  const fresh = await startGateway(bench.processes, {
+  return startGateway(bench.processes, {
     folder: join(bench.folder, `memory-${started}`),
     upstream: bench.upstream.port,
     largeUpstream: bench.largeUpstream.port,
     files: MANY_FILES,
-    inside: true,
+    ...options,
   });
+}
+
+const heldStreams = (streams: number) =>
+  ({ kind: 'hold', concurrency: streams, ramp_ms: streams, pace: PACE }) as const;
+
+/** One that has compiled what it needs, and has never had many streams, whose memory it could use again. */
+export async function ofNewGateway(bench: Bench, streams = STREAMS): Promise<Sample> {
+  const fresh = await newGateway(bench, { inside: true });
   await warmUp(bench.processes, fresh, 5_000);
   const sample = await perStream(bench, fresh, streams);
   await fresh.stop();
@@ -68,12 +111,7 @@ async function perStream(bench: Bench, subject: Subject, streams: number): Promi
     return { held, resident: subject.pids.reduce((sum, pid) => sum + residentBytes(pid), 0) };
   };
   const before = await read();
-  const load = await startLoad(
-    bench.processes,
-    subject,
-    { kind: 'hold', concurrency: streams, ramp_ms: streams, pace: PACE },
-    /held \d+/,
-  );
+  const load = await startLoad(bench.processes, subject, heldStreams(streams), /held \d+/);
   const after = await read();
   await load.stop();
   const mib = 2 ** 20;

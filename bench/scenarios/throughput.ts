@@ -6,6 +6,8 @@ import type { Column } from '../section.ts';
 import type { Scenario } from './scenario.ts';
 
 const FRAMES = 50;
+/** Of a stream that is hardly more than its beginning and its end. */
+const FEW_FRAMES = 3;
 
 const columns = (what: string): Column[] => [
   { field: 'per_second', heading: `${what}s/s`, digits: 0 },
@@ -19,17 +21,19 @@ const COMPARISONS = { gatewayIs: { throughput_ratio: 'per_second', cpu_ratio: 'c
 
 export const throughput: Scenario = {
   id: 'throughput',
-  sections: ['requests', 'short-streams'],
+  sections: ['requests', 'short-streams', 'brief-streams'],
   async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway, bare }) {
     const common = { kind: 'closed', connections: CONCURRENCY, ms: seconds * 1000, requests: 1 } as const;
     const subjects = [direct, nginx, nginxLogged, gateway, ...bare];
     const answers = await alternate('requests', subjects, rounds, (subject) =>
       requestRound(processes, subject, { ...common, pace: null }),
     );
-    const pace = { frames: FRAMES, every: 0, kind: 'exact' } as const;
-    const streams = await alternate('short streams', subjects, rounds, (subject) =>
-      requestRound(processes, subject, { ...common, pace }),
-    );
+    const streamsOf = (frames: number) =>
+      alternate(`streams of ${frames} frames`, subjects, rounds, (subject) =>
+        requestRound(processes, subject, { ...common, pace: { frames, every: 0, kind: 'exact' } }),
+      );
+    const streams = await streamsOf(FRAMES);
+    const brief = await streamsOf(FEW_FRAMES);
     return [
       {
         id: 'requests',
@@ -47,6 +51,13 @@ export const throughput: Scenario = {
         note: `Streams of ${FRAMES} frames that the upstream writes at once, each with a write of its own.`,
         columns: columns('stream'),
         rows: rowsOf(streams, COMPARISONS),
+      },
+      {
+        id: 'brief-streams',
+        title: `Streams of ${FEW_FRAMES} frames, ${CONCURRENCY} connections`,
+        note: 'A role, a word and a finish reason: what it costs to begin and to end a stream.',
+        columns: columns('stream'),
+        rows: rowsOf(brief, COMPARISONS),
       },
     ];
   },

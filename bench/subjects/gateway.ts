@@ -9,6 +9,8 @@ import type { Processes } from '../processes.ts';
 import { CHAT, type Subject } from './subject.ts';
 
 export const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+/** What operators start: the build, where it is newer than the source. */
+export const LAUNCHER = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url));
 const INSIDE = new URL('../inside.ts', import.meta.url).href;
 
 /** None is ever reached, so that every request does all of the work. */
@@ -31,6 +33,8 @@ export interface GatewayOptions {
   readonly config?: Readonly<Record<string, unknown>>;
   /** Can be profiled, and asked to collect garbage: a few lines of the bench run inside of it. */
   readonly inside?: boolean;
+  /** The program. Default: `MAIN`, from the source. */
+  readonly program?: string;
   /** Default: a new key. */
   readonly key?: string;
 }
@@ -87,7 +91,7 @@ export async function startGateway(processes: Processes, options: GatewayOptions
   const inside = options.inside === true ? ['--expose-gc', '--import', INSIDE] : [];
   const started = await processes.start(
     process.execPath,
-    [...inside, MAIN, 'serve', '--config', configFile],
+    [...inside, options.program ?? MAIN, 'serve', '--config', configFile],
     {
       stdout: openSync(log, 'a'),
       ready: /listening on (http:\S+)\s+metrics and probes +(http:\/\/[^/]+)/,

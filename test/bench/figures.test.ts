@@ -1,7 +1,10 @@
 // How the bench makes figures of rounds: medians, spread, and comparisons within a round; and how pages take them in.
+import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { MEASUREMENTS } from '../../bench/all.ts';
 import { withBlocks } from '../../bench/blocks.ts';
 import { figureOf, quantile, rowsOf } from '../../bench/figures.ts';
+import { type RecordedRun, readRuns, runsTable } from '../../bench/recorded-runs.ts';
 import { merge } from '../../bench/report.ts';
 import { tableOf } from '../../bench/section.ts';
 import { judge } from '../../bench/targets.ts';
@@ -130,4 +133,43 @@ describe('runs in parts', () => {
     expect(merge(earlier, measured, ['a', 'b'])).toEqual(measured);
     expect(merge(undefined, measured, ['a', 'b'])).toEqual(measured);
   });
+});
+
+test('every block of figures of docs/performance.md has its command in `npm run bench:all`, and the other way round', () => {
+  const page = readFileSync(new URL('../../docs/performance.md', import.meta.url), 'utf8');
+  const blocks = Array.from(page.matchAll(/<!-- figures (\S+) -->/g), ([, name]) => name);
+  expect(MEASUREMENTS.flatMap((each) => each.blocks).toSorted()).toEqual(blocks.toSorted());
+});
+
+test('runs are shown side by side, with the number of those that met a target', () => {
+  const run = (date: string, measured: number | null, met: RecordedRun['targets'][number]['met']) => ({
+    date,
+    machine: 'm',
+    versions: 'v',
+    commit: 'c',
+    command: 'x',
+    load: 0.1,
+    targets: [{ target: 'CPU', limit: 'at most 3x', measured, met }],
+    references: [{ name: 'nginx', measured: 12.345 }],
+  });
+  const table = runsTable([
+    run('2026-01-01T00:00:00Z', 2.5, 'yes'),
+    run('2026-01-02T00:00:00Z', 3.5, 'no'),
+    run('2026-01-03T00:00:00Z', null, 'not measured'),
+  ]);
+  const cells = table.split('\n').map((line) => line.split('|').map((cell) => cell.trim()));
+  expect(cells[0]).toEqual([
+    '',
+    'Run',
+    'limit',
+    '2026-01-01 00:00',
+    '2026-01-02 00:00',
+    '2026-01-03 00:00',
+    'met',
+    '',
+  ]);
+  expect(cells[2]).toEqual(['', 'CPU', 'at most 3x', '2.5', '3.5', '', '1 of 2', '']);
+  expect(cells[3]).toEqual(['', 'nginx', '', '12.3', '12.3', '12.3', '', '']);
+  expect(table).toContain('- 2026-01-02T00:00:00Z: m; v; commit c; load before it 0.1; `x`');
+  expect(() => readRuns()).not.toThrow();
 });

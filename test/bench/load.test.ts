@@ -8,6 +8,7 @@ import { Connection } from '../../bench/load/connection.ts';
 import {
   completion,
   requestBody,
+  SHAPES,
   stampsIn,
   streamFrames,
   timedFrame,
@@ -207,4 +208,31 @@ test('a profile is summed by parts, idle time and the profiler left out, native 
     'native code, system calls outside of JavaScript': 0,
   });
   expect(sharesOf(profile, true).get('src/wire/json.ts')).toBe(0.75);
+});
+
+test.each(SHAPES)('a body of %s is about as long as it is asked for, and asks for no stream', (shape) => {
+  for (const bytes of [4_096, 65_536, 262_144]) {
+    const body = requestBody({ bytes, shape });
+    expect(body.length).toBeGreaterThan(bytes);
+    expect(body.length).toBeLessThan(1.1 * bytes + 1_500);
+    expect(JSON.parse(body.toString())).not.toHaveProperty('stream');
+  }
+});
+
+test('words are in time by the pace of their stream, counted from its first word', async () => {
+  const head = 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n';
+  const chunk = (bytes: Buffer) => `${bytes.length.toString(16)}\r\n${bytes.toString()}\r\n`;
+  const word = () => chunk(timedFrame('m'));
+  await using server = await serve((socket) => {
+    // The wait for the first word does not count; of the four, the last two are due after 20 and 30 ms.
+    setTimeout(() => socket.write(head + word() + word()), 200);
+    setTimeout(() => {
+      socket.write(`${word()}${word()}${chunk(Buffer.from('data: [DONE]\n\n'))}0\r\n\r\n`);
+    }, 600);
+  });
+  const pace = { frames: 5, every: 10, kind: 'timed' };
+  const job = { ...JOB, kind: 'streams', url: server.url, concurrency: 2, times: 1, ramp_ms: 0, pace };
+  const { failed, out } = await run(job);
+  expect(failed, out).toBe(false);
+  expect(JSON.parse(out).in_time).toBe(0.5);
 });
