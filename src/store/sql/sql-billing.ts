@@ -51,9 +51,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
       return row && orderFromRow(row);
     },
 
-    ordersOf(holderId) {
-      return ordersOf(reader, holderId);
-    },
+    ordersOf: (holderId) => ordersOf(reader, holderId),
 
     async listOrders(filter) {
       let query = reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');

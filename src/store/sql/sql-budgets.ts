@@ -46,8 +46,6 @@ export function sqlBudgets({ reader, writer }: SqlDatabase): BudgetStore {
       return Number(row?.n ?? 0);
     },
 
-    forgetNotices(before, limit) {
-      return deleteBefore(writer, 'budget_notices', ['id'], 'at', before, limit);
-    },
+    forgetNotices: (before, limit) => deleteBefore(writer, 'budget_notices', ['id'], 'at', before, limit),
   };
 }

@@ -141,9 +141,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       return (await query.limit(limit).execute()).map(teamFrom);
     },
 
-    searchHolders(filter, limit, after) {
-      return searchHolders(database, filter, limit, after);
-    },
+    searchHolders: (filter, limit, after) => searchHolders(database, filter, limit, after),
 
     async countExpiring(from, to) {
       const row = await reader
@@ -156,9 +154,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       return Number(row?.n ?? 0);
     },
 
-    labelsOf(ownerId) {
-      return readLabels(reader, ownerId);
-    },
+    labelsOf: (ownerId) => readLabels(reader, ownerId),
 
     async labelNames() {
       // Each step reads one row of the index.

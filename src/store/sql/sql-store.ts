@@ -59,9 +59,7 @@ export function sqlStore(database: SqlOptions): Store {
     responses: guarded(sqlResponses(database)),
     upstreams: guarded(sqlUpstreams(database)),
 
-    findKey(prefix) {
-      return recordOf(reader, prefix);
-    },
+    findKey: (prefix) => recordOf(reader, prefix),
 
     addKey(key, holder, reason, grant, actor = null) {
       return transactWithKey(database, async (trx): Promise<AddResult> => {
@@ -138,9 +136,7 @@ export function sqlStore(database: SqlOptions): Store {
       });
     },
 
-    findHolder(holderId) {
-      return readHolder(reader, holderId);
-    },
+    findHolder: (holderId) => readHolder(reader, holderId),
 
     changeHolder(holderId, change, reason, at, actor = null) {
       const request = { holderId, change, reason, at, actor };
@@ -151,9 +147,7 @@ export function sqlStore(database: SqlOptions): Store {
       return transact(database, (trx) => changeKeyIn(trx, lockChangeFeed, prefix, change, by));
     },
 
-    listKeys(filter) {
-      return listKeys(database, filter);
-    },
+    listKeys: (filter) => listKeys(database, filter),
 
     historyOf(prefix) {
       const query = reader.selectFrom('key_events').select(CHANGE);
@@ -179,9 +173,7 @@ export function sqlStore(database: SqlOptions): Store {
       return query.where('id', '>', after).orderBy('id').limit(limit).execute();
     },
 
-    secretCheck() {
-      return readSecretCheck(reader);
-    },
+    secretCheck: () => readSecretCheck(reader),
 
     pinSecret(check) {
       return transact(database, async (trx) => {

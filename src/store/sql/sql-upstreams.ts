@@ -18,9 +18,7 @@ export function sqlUpstreams(database: SqlDatabase): UpstreamStore {
   }
 
   return {
-    drains() {
-      return reader.selectFrom('upstream_drains').selectAll().orderBy('upstream').execute();
-    },
+    drains: () => reader.selectFrom('upstream_drains').selectAll().orderBy('upstream').execute(),
 
     drain(drain) {
       const { upstream, at, until, actor, reason } = drain;

@@ -56,9 +56,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       });
     },
 
-    forgetBatches(before, limit) {
-      return deleteBefore(writer, 'usage_batches', ['id'], 'at', before, limit);
-    },
+    forgetBatches: (before, limit) => deleteBefore(writer, 'usage_batches', ['id'], 'at', before, limit),
 
     async knownBatches(ids) {
       const known = new Set<string>();
@@ -75,9 +73,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       return lines.map(({ group, sums }) => ({ group, sums: usageSums((name) => capped(sums[name])) }));
     },
 
-    exactReport(query) {
-      return readUsage(database, query);
-    },
+    exactReport: (query) => readUsage(database, query),
 
     async namesOf(ids) {
       const wanted = sql`select e.value ->> 'id' from ${elementsOf(JSON.stringify(ids.map((id) => ({ id }))))}`;
