@@ -4,9 +4,7 @@ import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { isUnspecified } from '../http/own-host.ts';
 
-/**
- * @returns the base URL for SDKs, `…/v1`; from the host of this request when `public_url` names no host
- */
+/** @returns the base URL for SDKs, `…/v1`; from the host of this request when `public_url` names no host */
 export function baseUrl(exchange: Exchange, { public_url }: DynamicConfig): string {
   const { host } = exchange.request.headers;
   const isNamed = !isUnspecified(new URL(public_url));

@@ -14,10 +14,7 @@ export function claimDigest(secret: string): Uint8Array {
   return createHash('sha256').update(secret).digest();
 }
 
-/**
- * The secrets in a request's cookie, newest first.
- * @param publicUrl public URL of the gateway
- */
+/** The secrets in a request's cookie, newest first. @param publicUrl public URL of the gateway */
 export function claimSecrets({ request }: Exchange, publicUrl: string): readonly string[] {
   const name = cookieName(publicUrl);
   for (const part of (request.headers.cookie ?? '').split(';')) {

@@ -163,10 +163,7 @@ export function ageText(at: string, now = Date.now()): string {
   return formatDuration(Math.max(0, Math.round((now - Date.parse(at)) / 1000)) * 1000);
 }
 
-/**
- * The running gateway, for people.
- * @param hash hash of the configuration that the command read
- */
+/** The running gateway, for people. @param hash hash of the configuration that the command read */
 export function gatewayText({ url, configHash, replicas, silent }: LiveState, hash: string): string {
   if (configHash === undefined && replicas === undefined)
     return url === null

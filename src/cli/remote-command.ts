@@ -22,10 +22,7 @@ interface RemoteCall {
   readonly argv: readonly string[];
 }
 
-/**
- * The call for a gateway; undefined for a command that runs here.
- * @throws UsageError
- */
+/** The call for a gateway; undefined for a command that runs here. @throws UsageError */
 export function remoteCall(words: readonly string[], { env, desk }: CommandIo): RemoteCall | undefined {
   if (desk !== undefined) return undefined;
   const { value: given, rest: argv } = takeOption(words, '--url');

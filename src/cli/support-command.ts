@@ -51,10 +51,7 @@ export async function readPrefix(text: string, io: CommandIo): Promise<Prefix> {
 /** The error of a command for a key that does not exist. */
 export const noSuchKey = () => new Error('no key with this prefix');
 
-/**
- * @param file `-` for the standard input
- * @throws UsageError when it cannot be read or has more than `limit` bytes
- */
+/** @param file `-` for the standard input @throws UsageError when it cannot be read or has more than `limit` bytes */
 export async function readInput(
   file: string,
   { stdin = process.stdin }: CommandIo,

@@ -14,10 +14,7 @@ export async function openFleet(
   return redis === undefined ? undefined : Fleet.open(redis, desk?.onProgress);
 }
 
-/**
- * Runs `work` on the store of the configuration that `--config` names.
- * @throws ConfigError, StoreOpenError
- */
+/** Runs `work` on the store of the configuration that `--config` names. @throws ConfigError, StoreOpenError */
 export async function withStore<Result>(
   given: { readonly config: string },
   io: CommandIo,

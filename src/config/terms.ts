@@ -71,10 +71,7 @@ export function writeTerms(terms: Terms): string {
   return JSON.stringify(terms);
 }
 
-/**
- * The limits of a tier, as its holder has them.
- * @param base stays the result where `own` has nothing
- */
+/** The limits of a tier, as its holder has them. @param base stays the result where `own` has nothing */
 export function limitsWith(
   base: BudgetedLimits = NO_LIMITS,
   { limits, budget }: OwnLimits = NO_TERMS,

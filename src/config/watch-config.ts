@@ -93,10 +93,7 @@ export class FileWatch {
     this.#directories.clear();
   }
 
-  /**
-   * Reads the file now and reports its state even if unchanged.
-   * @returns when it was reported
-   */
+  /** Reads the file now and reports its state even if unchanged. @returns when it was reported */
   check(): Promise<void> {
     // Single-flight: calls before the read begins share it.
     this.#requested ??= (async () => {

@@ -276,10 +276,7 @@ type Decision =
     }
   | Rejected;
 
-/**
- * @returns for each reservation
- * @throws RedisCommandError when the script has rejected what fits
- */
+/** @returns for each reservation @throws RedisCommandError when the script has rejected what fits */
 export function decisionsOf(
   scopes: Scopes,
   reservations: readonly NewLease[],

@@ -144,10 +144,7 @@ const ID = /^[A-Za-z0-9_-]{1,128}$/;
 
 const TABLE = PASSTHROUGH_OPERATIONS.map((operation) => ({ operation, segments: operation.path.split('/') }));
 
-/**
- * @param path of the request, raw, beginning with `/v1/`
- * @throws GatewayError unknown_url or method_not_allowed
- */
+/** @param path of the request, raw, beginning with `/v1/` @throws GatewayError unknown_url or method_not_allowed */
 export function findOperation(method: string, path: string): FoundOperation {
   const given = path.slice('/v1/'.length).split('/');
   const matching = TABLE.filter(

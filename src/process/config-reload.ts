@@ -18,10 +18,7 @@ interface ReloaderOptions {
   readonly files: FileValues;
   /** The content of the file at the process start. */
   readonly bytes: Buffer;
-  /**
-   * Applies a configuration to all new work.
-   * @throws when it cannot be applied; then nothing has changed
-   */
+  /** Applies a configuration to all new work. @throws when it cannot be applied; then nothing has changed */
   readonly apply: (config: Config) => void;
   readonly logger: Logger;
   readonly metrics: Metrics['config'];

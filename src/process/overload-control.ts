@@ -145,10 +145,7 @@ export class OverloadControl {
     return this.#delayMs > LATE_MS || this.#options.acceptQueue?.isOverloaded === true;
   }
 
-  /**
-   * Wraps a handler.
-   * @returns a handler that throws GatewayError `overloaded` for rejected requests
-   */
+  /** Wraps a handler. @returns a handler that throws GatewayError `overloaded` for rejected requests */
   guard(handler: Handler): Handler {
     return (exchange) => (this.#shedder.shouldReject() ? this.#reject() : handler(exchange));
   }

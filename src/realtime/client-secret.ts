@@ -45,10 +45,7 @@ export class ClientSecrets {
     this.#clock = options.clock ?? Date.now;
   }
 
-  /**
-   * @param seconds until it expires
-   * @throws GatewayError invalid_value for a session that is too large
-   */
+  /** @param seconds until it expires @throws GatewayError invalid_value for a session that is too large */
   make(
     { prefix, holderId }: Pick<Principal, 'prefix' | 'holderId'>,
     bound: BoundSession,

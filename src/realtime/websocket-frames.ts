@@ -256,10 +256,7 @@ function frame(opcode: number, payload: Buffer, isMasked: boolean): Buffer {
   return Buffer.concat([head, extended, mask, masked(payload, mask, 0)]);
 }
 
-/**
- * A masked or unmasked copy (RFC 6455, 5.3), four bytes at a time.
- * @param offset of these bytes in the payload
- */
+/** A masked or unmasked copy (RFC 6455, 5.3), four bytes at a time. @param offset of these bytes in the payload */
 function masked(bytes: Buffer, mask: Buffer, offset: number): Buffer {
   // Not from the pool: a word has to be at a multiple of four.
   const result = Buffer.alloc(bytes.length);

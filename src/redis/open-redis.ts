@@ -16,10 +16,7 @@ const DISCONNECT_MS = 1;
 /** A redirection reports a moved slot; the refresh covers slots without traffic. */
 const SLOTS_REFRESH_MS = 30_000;
 
-/**
- * Parses a URL that the configuration has accepted.
- * @throws Error for an invalid URL; the message does not quote it
- */
+/** Parses a URL that the configuration has accepted. @throws Error for an invalid URL; the message does not quote it */
 export function parseRedisUrl(url: string): RedisAddress {
   const reading = readRedisAddress(url);
   if (!reading.ok) throw new Error(`the Redis URL ${reading.fault}`);

@@ -55,10 +55,7 @@ export class RedisLink {
   #lastError: Error | undefined;
   #ended = false;
 
-  /**
-   * Connects and probes.
-   * @throws DeadlinePassed or an error of ioredis; the connection is closed then
-   */
+  /** Connects and probes. @throws DeadlinePassed or an error of ioredis; the connection is closed then */
   static async open(options: LinkOptions): Promise<RedisLink> {
     const { address, connectMs, commandMs, attempt, signal } = options;
     const link = new RedisLink(createCommands(address, { connectMs, name: 'tollgate' }, attempt));

@@ -169,10 +169,7 @@ export interface UsageStore {
   /** Names by the ids of holders and teams, also of removed teams. Those without a name are missing. */
   namesOf(ids: readonly string[]): Promise<ReadonlyMap<string, string>>;
 
-  /**
-   * Usage on a day and in the month of that day.
-   * @param day `YYYY-MM-DD`, UTC
-   */
+  /** Usage on a day and in the month of that day. @param day `YYYY-MM-DD`, UTC */
   usageOf(scope: UsageScope, day: string): Promise<HolderTotals>;
 
   /**

@@ -44,10 +44,7 @@ export class HolderUsage {
     this.#clock = clock;
   }
 
-  /**
-   * Usage in the current UTC day and month.
-   * @throws GatewayError store_unavailable
-   */
+  /** Usage in the current UTC day and month. @throws GatewayError store_unavailable */
   async totalsOf(scope: UsageScope): Promise<HolderTotals> {
     const day = dayOf(this.#clock());
     const filter =
@@ -61,10 +58,7 @@ export class HolderUsage {
     });
   }
 
-  /**
-   * @param days number of days including today, from 1
-   * @throws GatewayError store_unavailable
-   */
+  /** @param days number of days including today, from 1 @throws GatewayError store_unavailable */
   async reportOf(holderId: string, days: number): Promise<HolderReport> {
     const to = dayOf(this.#clock());
     const from = dayOf(daysBefore(this.#clock(), days - 1));

@@ -162,10 +162,7 @@ export class UsageOutbox {
     return readPending({ store: this.#options.store, disk, sender, filter, ask, unwritten, readMs });
   }
 
-  /**
-   * Sends all recorded usage.
-   * @returns whether the store has all of it
-   */
+  /** Sends all recorded usage. @returns whether the store has all of it */
   async flush(): Promise<boolean> {
     await this.#write();
     const isDone = await this.#sender.drain();

@@ -9,10 +9,7 @@ export interface WalkListener extends Partial<LongTextListener> {
   readonly depth: number;
   /** A key was read: `keySpan`, `keyIs` and `keyAmong` of the scanner refer to it. */
   key(depth: number, scanner: JsonScanner): void;
-  /**
-   * A complete valid value.
-   * @param isMember of an object; its key is the last one of this depth
-   */
+  /** A complete valid value. @param isMember of an object; its key is the last one of this depth */
   value(depth: number, start: number, end: number, isMember: boolean): void;
   /** An object or an array with values of this depth begins. */
   opened?(depth: number, isObject: boolean): void;

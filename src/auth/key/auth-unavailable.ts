@@ -22,10 +22,7 @@ class CheckFailure extends Error {
   }
 }
 
-/**
- * The error for a key that cannot be checked now.
- * @param retryAfterMs milliseconds; replaces the default
- */
+/** The error for a key that cannot be checked now. @param retryAfterMs milliseconds; replaces the default */
 export function unavailable(
   reason: AuthUnavailableReason,
   message: string,

@@ -16,10 +16,7 @@ const SHOWN_MODELS = 8;
 const LISTED_MODELS = 100;
 const SHOWN_PATTERNS = 8;
 
-/**
- * `GET /pricing`
- * @param provider the payment provider, when there is one
- */
+/** `GET /pricing` @param provider the payment provider, when there is one */
 export function answerPricing(
   exchange: Exchange,
   config: DynamicConfig,

@@ -119,10 +119,7 @@ export class StripeProvider implements PaymentProvider {
     if (order.subscription !== null) await this.cancel(order, 'now');
   }
 
-  /**
-   * Finds the order of a charge or a payment in Stripe's objects.
-   * @param name the ids in an event
-   */
+  /** Finds the order of a charge or a payment in Stripe's objects. @param name the ids in an event */
   async trace(name: {
     readonly charge?: string | undefined;
     readonly payment?: string | undefined;

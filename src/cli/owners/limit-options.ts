@@ -180,10 +180,7 @@ class OwnChanges {
     this.#soft = { value };
   }
 
-  /**
-   * @param base what the tier says
-   * @throws UsageError for what the tier does not allow, unless it is forced
-   */
+  /** @param base what the tier says @throws UsageError for what the tier does not allow, unless it is forced */
   apply({ limits, budget }: OwnLimits, base: BudgetedLimits, isForced: boolean): OwnLimits {
     const allLimits = merged(limits ?? {}, this.#limits);
     const soft = this.#soft === undefined ? [] : [['soft', this.#soft.value] as const];

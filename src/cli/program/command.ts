@@ -55,10 +55,7 @@ export interface CommandSpec<Known extends Options> {
   readonly operand?: Operand;
   readonly options: Known;
   readonly examples: readonly string[];
-  /**
-   * @param operand empty where it is not given
-   * @returns the exit code; undefined is 0
-   */
+  /** @param operand empty where it is not given @returns the exit code; undefined is 0 */
   run(given: Given<Known>, io: CommandIo, operand: string): Promise<number | undefined>;
 }
 

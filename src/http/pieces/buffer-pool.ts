@@ -87,10 +87,7 @@ export class BufferPool {
     return this.#retained;
   }
 
-  /**
-   * @param bytes minimum size; the content is undefined
-   * @returns an exclusive buffer with one hold
-   */
+  /** @param bytes minimum size; the content is undefined @returns an exclusive buffer with one hold */
   take(bytes: number): PooledBuffer {
     if (bytes > MAX_SIZE) return new PooledBuffer(allocate(bytes), drop);
     const size = sizeFor(bytes);

@@ -10,10 +10,7 @@ export abstract class BodyMemory implements LargeBody {
 
   readonly admit: (() => Promise<void>) | undefined;
 
-  /**
-   * Allocates nothing until a body turns out to be large.
-   * @param admit see `LargeBody`
-   */
+  /** Allocates nothing until a body turns out to be large. @param admit see `LargeBody` */
   constructor(buffers: BufferPool, admit?: () => Promise<void>) {
     this.#buffers = buffers;
     this.admit = admit;

@@ -42,11 +42,7 @@ export class FinishHold {
     if (this.#behindBytes > MAX_HELD_BYTES) this.release();
   }
 
-  /**
-   * Ends the hold.
-   * @param members to add to the frame
-   * @returns what was held, in order
-   */
+  /** Ends the hold. @param members to add to the frame @returns what was held, in order */
   take(members?: ReadonlyMap<string, Buffer>): Buffer[] {
     this.#cancel?.();
     const frame = this.#frame;

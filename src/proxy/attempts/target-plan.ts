@@ -104,10 +104,7 @@ export class TargetPlan<T extends Ranked> {
     this.#isInService = options.isInService ?? (() => true);
   }
 
-  /**
-   * Chooses an untried target and takes its permit.
-   * @param isSuitable filter; default: any
-   */
+  /** Chooses an untried target and takes its permit. @param isSuitable filter; default: any */
   next(isSuitable: (target: T) => boolean = () => true): PlannedTarget<T> | Exhausted {
     const usable = this.#targets.every(this.#isInService)
       ? this.#targets

@@ -23,10 +23,7 @@ export interface ResponseOrigin {
 
 /** What the requests share that come as events of one WebSocket. */
 export interface SocketSession {
-  /**
-   * @returns the route to the targets that can be asked
-   * @throws GatewayError websocket_not_offered
-   */
+  /** @returns the route to the targets that can be asked @throws GatewayError websocket_not_offered */
   usable(route: Route): Route;
   /** The connection to an upstream; undefined where it is asked as for any request. */
   transportOf(upstream: Upstream): Pick<Transport, 'send'> | undefined;
@@ -96,10 +93,7 @@ export interface Endpoint {
 
 /** Builds the events of one byte answer. */
 export interface ByteEvents {
-  /**
-   * @returns the events of the next piece; may be empty
-   * @throws GatewayError upstream_invalid_response
-   */
+  /** @returns the events of the next piece; may be empty @throws GatewayError upstream_invalid_response */
   next(piece: Buffer): Buffer;
   /** @returns the last events; call after the last piece */
   end(): Buffer;

@@ -164,10 +164,7 @@ export const STORED = {
 } as const;
 export type StoredAction = keyof typeof STORED;
 
-/**
- * The endpoint of a call about one stored response.
- * @param query the client's query string
- */
+/** The endpoint of a call about one stored response. @param query the client's query string */
 export function storedEndpoint(action: StoredAction, id: string, query: string): Endpoint {
   const { method, suffix } = STORED[action];
   return {

@@ -159,10 +159,7 @@ export class HolderObjects {
     this.#holderId = holderId;
   }
 
-  /**
-   * @param shared as `ObjectUpstream.shared`. Default: none
-   * @throws GatewayError as `ObjectOwners.upstreamsWith`
-   */
+  /** @param shared as `ObjectUpstream.shared`. Default: none @throws GatewayError as `ObjectOwners.upstreamsWith` */
   async check(references: References, shared: readonly string[] = []): Promise<void> {
     await this.#objects.upstreamsWith(references, this.#holderId, [{ name: this.#upstream, shared }]);
   }

@@ -82,10 +82,7 @@ export class AttachmentCount {
     } else if (this.#state === RUNS) this.#search(body, end, isWhole);
   }
 
-  /**
-   * The tokens of the whole input.
-   * @param size of the body, in bytes
-   */
+  /** The tokens of the whole input. @param size of the body, in bytes */
   inputTokens(size: number): number {
     return this.#tokens + tokensOf(size - this.#bytes);
   }

@@ -26,10 +26,7 @@ export class LargeRequest extends BodyMemory {
     this.#scan.advance(bytes, size);
   }
 
-  /**
-   * @param body the complete body
-   * @throws GatewayError as `scanRequest`
-   */
+  /** @param body the complete body @throws GatewayError as `scanRequest` */
   scan(body: Buffer): RequestScan {
     return this.#scan === undefined ? scanRequest(body, this.#wanted) : this.#scan.end(body);
   }

@@ -117,10 +117,7 @@ export class BodyEdits {
     this.#replaced.push({ span, bytes });
   }
 
-  /**
-   * Adds a member.
-   * @param span of an object, or of a null that becomes one; default: the outermost object
-   */
+  /** Adds a member. @param span of an object, or of a null that becomes one; default: the outermost object */
   add(name: string, value: Buffer, span?: Span): void {
     this.#addedTo(span).set(name, value);
   }
@@ -275,10 +272,7 @@ export function withoutMembers(body: Buffer, members: readonly Span[]): Edit[] {
   return edits;
 }
 
-/**
- * Whether removals leave nothing in an object.
- * @param from behind its opening brace
- */
+/** Whether removals leave nothing in an object. @param from behind its opening brace */
 function isEmptied(body: Buffer, from: number, removed: readonly Edit[]): boolean {
   let at = afterSpace(body, from);
   for (const { span } of removed) {

@@ -132,10 +132,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     this.depth = Math.max(OPTION_DEPTH, this.#search?.depth ?? 0);
   }
 
-  /**
-   * @param scanner at the beginning of the body
-   * @throws GatewayError as `scanRequest`
-   */
+  /** @param scanner at the beginning of the body @throws GatewayError as `scanRequest` */
   read(body: Buffer, scanner: JsonScanner): RequestScan {
     this.body = body;
     scanner.texts = this;
@@ -180,10 +177,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     this.#attachments.text(this.body, start, end, isWhole, keyStart, keyEnd);
   }
 
-  /**
-   * Call after a walk over all of `body`.
-   * @throws GatewayError as `scanRequest`
-   */
+  /** Call after a walk over all of `body`. @throws GatewayError as `scanRequest` */
   result(walk: JsonWalk): RequestScan {
     if (walk.fault !== null) throw invalidJson(walk.fault, walk.faultAt);
     return this.#result(walk.isObject, walk.insertAt);

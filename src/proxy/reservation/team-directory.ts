@@ -54,10 +54,7 @@ export class TeamDirectory {
     this.#polledAt = this.#options.now();
   }
 
-  /**
-   * Loads all teams and starts to poll.
-   * @throws GatewayError store_unavailable
-   */
+  /** Loads all teams and starts to poll. @throws GatewayError store_unavailable */
   async start(): Promise<void> {
     await this.#poll();
     this.#polls.start(this.#pause());

@@ -218,10 +218,7 @@ export class RouteTable {
     return { ...route, model: name, targets };
   }
 
-  /**
-   * The exact names that a key may use, in configured order; no patterns.
-   * @param endpoint for which; default: any
-   */
+  /** The exact names that a key may use, in configured order; no patterns. @param endpoint for which; default: any */
   names(scope: Access, endpoint?: EndpointName): string[] {
     return [...this.#routes.exact.values()]
       .filter((route) => this.#mayUse(route, scope))

@@ -67,10 +67,7 @@ export async function migrate(
   });
 }
 
-/**
- * Reads what `migrate` would find.
- * @throws StoreOpenError as `migrate`
- */
+/** Reads what `migrate` would find. @throws StoreOpenError as `migrate` */
 export async function schemaState(
   db: Kysely<Tables>,
   dialect: MigrationDialect,

@@ -68,9 +68,7 @@ export class AccessLog {
     this.#bound = bound === '' ? '' : `${bound},`;
   }
 
-  /**
-   * @param cause of an error response. It may name hosts, so only this log shows it
-   */
+  /** @param cause of an error response. It may name hosts, so only this log shows it */
   write(record: Readonly<AccessRecord>, cause: unknown): void {
     if (cause !== undefined) {
       const line = { ...record, cause: describe(cause) };

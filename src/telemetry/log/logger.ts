@@ -17,10 +17,7 @@ export class LogLevelError extends Error {
   override readonly name = 'LogLevelError';
 }
 
-/**
- * @returns `LOG_LEVEL` in any case; `info` where it is not set
- * @throws LogLevelError
- */
+/** @returns `LOG_LEVEL` in any case; `info` where it is not set @throws LogLevelError */
 export function readLogLevel(env: NodeJS.ProcessEnv): string {
   const level = env['LOG_LEVEL']?.trim().toLowerCase() || 'info';
   const known = [...Object.keys(pino.levels.values), 'silent'];

@@ -56,11 +56,7 @@ export function streamAnswer(events: readonly StreamEvent[], ...last: readonly s
   return answerOf('text/event-stream; charset=utf-8', ...frames, ...last);
 }
 
-/**
- * Reads a JSON body.
- * @param defaultModel for requests without a model
- * @throws EchoFault
- */
+/** Reads a JSON body. @param defaultModel for requests without a model @throws EchoFault */
 export function readEchoBody(bytes: Buffer, created: number, defaultModel?: string): EchoRequest {
   const body = parse(bytes.toString());
   if (body === undefined) throw new EchoFault('The body is not valid JSON.');

@@ -38,10 +38,7 @@ export function isEchoForm(path: string, request: UpstreamRequest): boolean {
   return FORMS.has(path) && request.headers['content-type']?.startsWith('multipart/form-data') === true;
 }
 
-/**
- * Reads the complete form and answers it.
- * @throws EchoFault; GatewayError if the rest of the form does not arrive
- */
+/** Reads the complete form and answers it. @throws EchoFault; GatewayError if the rest of the form does not arrive */
 export async function answerForm(
   path: string,
   { headers, body }: UpstreamRequest,

@@ -99,11 +99,7 @@ export class EchoResponses {
     return members['stream'] === true ? streamAnswer(events) : jsonAnswer(whole);
   }
 
-  /**
-   * Answers a request for a stored response.
-   * @returns undefined if the path is not of one
-   * @throws EchoFault
-   */
+  /** Answers a request for a stored response. @returns undefined if the path is not of one @throws EchoFault */
   answer({ method = 'POST', path }: Pick<UpstreamRequest, 'method' | 'path'>): EchoAnswer | undefined {
     const [plain = '', query = ''] = path.split('?', 2);
     const [, id, operation] = PATH.exec(plain) ?? [];

@@ -25,10 +25,7 @@ export interface ConnectionPoolOptions {
   readonly lookup?: LookupFunction;
   /** As in `ResolverOptions`. */
   readonly onStale?: ResolverOptions['onStale'];
-  /**
-   * Unsolicited bytes arrived.
-   * @param quarantineMs length of the quarantine of the origin, if it starts now
-   */
+  /** Unsolicited bytes arrived. @param quarantineMs length of the quarantine of the origin, if it starts now */
   readonly onUnsolicited?: (kind: Unsolicited, quarantineMs: number | undefined) => void;
   /** Shared with the other pools of the gateway. Default: its own. */
   readonly quarantines?: OriginQuarantines;
@@ -166,10 +163,7 @@ export class ConnectionPool implements ConnectionOwner {
     return connections + Math.min(connections - 1, MAX_SPARE);
   }
 
-  /**
-   * Opens a connection.
-   * @param callback called asynchronously with the connection or the error
-   */
+  /** Opens a connection. @param callback called asynchronously with the connection or the error */
   open(callback: (outcome: UpstreamConnection | Error) => void): Opening {
     const egress = this.#options.egress?.();
     if (egress !== this.#egress) {

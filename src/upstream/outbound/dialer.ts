@@ -20,10 +20,7 @@ export interface Egress {
   readonly tls: TlsSettings;
 }
 
-/**
- * The egress to an origin; undefined where nothing is configured for it.
- * @param tls of the target
- */
+/** The egress to an origin; undefined where nothing is configured for it. @param tls of the target */
 export function createEgress(
   rules: OutboundRules | undefined,
   url: URL,

@@ -25,10 +25,7 @@ export class Outbound {
     this.#egresses = new Map();
   }
 
-  /**
-   * An agent for `node:http` or `node:https`.
-   * @param tls in place of the rules'
-   */
+  /** An agent for `node:http` or `node:https`. @param tls in place of the rules' */
   agent(isTls: boolean, options: AgentOptions = {}, tls?: TlsConfig): HttpAgent {
     const egressTo = (url: URL) =>
       tls === undefined ? this.#egressTo(url) : createEgress(this.#rules, url, tls);
@@ -60,10 +57,7 @@ export class Outbound {
   }
 }
 
-/**
- * An agent whose connections take the egress to their target.
- * @param egressTo undefined for a plain connection
- */
+/** An agent whose connections take the egress to their target. @param egressTo undefined for a plain connection */
 export function createAgent(
   isTls: boolean,
   egressTo: (url: URL) => Egress | undefined,

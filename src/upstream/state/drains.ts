@@ -41,19 +41,13 @@ export class Drains {
     return drain === undefined || isOver(drain) ? undefined : drain;
   }
 
-  /**
-   * Reads the drains and begins to poll.
-   * @throws GatewayError `store_unavailable`
-   */
+  /** Reads the drains and begins to poll. @throws GatewayError `store_unavailable` */
   async start(): Promise<void> {
     await this.#read();
     this.#polls.start(this.#options.intervalMs ?? INTERVAL_MS);
   }
 
-  /**
-   * Reads what the store has now; resolves when it is in force.
-   * @throws GatewayError `store_unavailable`
-   */
+  /** Reads what the store has now; resolves when it is in force. @throws GatewayError `store_unavailable` */
   async refresh(): Promise<void> {
     // A poll under way may have read before the change.
     await this.#poll.running()?.catch(() => undefined);

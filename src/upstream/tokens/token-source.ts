@@ -11,11 +11,7 @@ export interface AccessToken {
 }
 
 export interface TokenSource {
-  /**
-   * Fetches a new token.
-   * @param signal aborts at the deadline
-   * @throws TokenError, or the error of a library
-   */
+  /** Fetches a new token. @param signal aborts at the deadline @throws TokenError, or the error of a library */
   fetch(signal: AbortSignal): Promise<AccessToken>;
 }
 

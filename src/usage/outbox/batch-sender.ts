@@ -46,16 +46,10 @@ export class BatchSender {
     return isInherited || this.#failures.has(id);
   }
 
-  /**
-   * Sends all batches, until the store does not accept one. Never rejects.
-   * @returns whether none is left
-   */
+  /** Sends all batches, until the store does not accept one. Never rejects. @returns whether none is left */
   readonly drain = singleFlight(() => this.#drain());
 
-  /**
-   * Runs `work` without delaying the next batch.
-   * @returns undefined if a batch was sent meanwhile
-   */
+  /** Runs `work` without delaying the next batch. @returns undefined if a batch was sent meanwhile */
   async glance<T>(work: () => Promise<T>): Promise<T | undefined> {
     const before = this.#attempts;
     if (this.#storing !== undefined) return undefined;

@@ -7,10 +7,7 @@ const LAST_MS = 253_402_300_799_999;
 
 let known = { index: Number.NaN, text: '' };
 
-/**
- * @param at milliseconds since 1970
- * @returns `YYYY-MM-DDTHH`, limited to the years 1970 to 9999
- */
+/** @param at milliseconds since 1970 @returns `YYYY-MM-DDTHH`, limited to the years 1970 to 9999 */
 export function hourOf(at: number): string {
   const index = Math.floor(Math.min(Math.max(at, 0), LAST_MS) / HOUR_MS);
   if (index !== known.index) known = { index, text: new Date(index * HOUR_MS).toISOString().slice(0, 13) };
