@@ -1,10 +1,11 @@
-// A played outage: what `/upstreams`, `/metrics`, `tollgate upstreams` and `tollgate explain` say at each moment is the same, and is what
-// the next hundred requests do, by the upstreams' own logs. docs/operations.md has the table of it.
+// A played outage: what `/upstreams`, `/metrics`, `tollgate upstreams`, `tollgate explain` and the console in a browser say at each moment is
+// the same, and is what the next hundred requests do, by the upstreams' own logs. docs/operations.md has the table of it.
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { STATE_NAMES, type StateName, upstreamState } from '../../src/upstream/state/upstream-state.ts';
+import type { Browser, Page } from '../helpers/browser.ts';
 import {
   configText,
   type Gateway,
@@ -19,7 +20,9 @@ import {
   json,
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
+import { Visit } from '../pages/visit.ts';
 
 const STATES = z.array(upstreamState);
 const EXPLAINED = z.object({
@@ -41,6 +44,10 @@ let gateway: Gateway;
 let commandFile: string;
 let now = 1_000_000;
 let draws = 0;
+let browser: Browser;
+/** The page *Now*, and the page of upstream a beside it. Nobody loads them again. */
+let visit: Visit;
+let pageOfA: Page;
 
 beforeAll(async () => {
   for (const name of NAMES) upstreams.set(name, await HostileUpstream.start(json(200, completion())));
@@ -69,8 +76,18 @@ beforeAll(async () => {
   commandFile = gateway.directory.file('command.yaml');
   const ports = [gateway.url, gateway.adminUrl].map((url) => Number(new URL(url).port));
   await writeFile(commandFile, configText(options, ports));
-});
+  browser = await sharedBrowser();
+  visit = await Visit.begin(browser, gateway.adminUrl);
+  const token = (await tollgate('operators', 'add', 'ann', '--role', 'admin')).trim();
+  await visit.page.goto('/console');
+  await visit.page.getByLabel('Token of an operator').fill(token);
+  await visit.page.getByRole('button', { name: 'Sign in' }).click();
+  await visit.title('Now');
+  pageOfA = await visit.page.context().newPage();
+  await pageOfA.goto('/console/upstreams/a');
+}, BROWSER_TIMEOUT);
 afterAll(async () => {
+  await browser?.close();
   await gateway?.close();
   for (const upstream of upstreams.values()) await upstream.close();
 });
@@ -130,6 +147,33 @@ function gaugesIn(metrics: readonly string[]): string {
   return differing.sort().join(', ') || '–';
 }
 
+/** The pages show a state by themselves, in the same word, and the form that fits it. */
+async function watched({ upstream, state, drained }: z.output<typeof upstreamState>): Promise<void> {
+  const { page: now } = visit;
+  const isShown = async (on: Page) => (await on.locator(`#now-state-${upstream}`).textContent()) === state;
+  await until(() => isShown(now), `Now to show that ${upstream} is ${state}`);
+  if (upstream === 'a') await until(() => isShown(pageOfA), `the page of a to show that it is ${state}`);
+  const row = now.getByRole('row', { name: new RegExp(`^${upstream} `) });
+  const forms = ['Drain', 'Resume'].map((name) => row.getByRole('button', { name }).count());
+  expect([upstream, await Promise.all(forms)]).toEqual([upstream, drained === null ? [1, 0] : [0, 1]]);
+}
+
+/** A figure of the last minute on *Now*; 0 until there are two samples. */
+const figure = async (id: string) =>
+  Number((await visit.page.locator(`#now-${id}`).textContent())?.replace('–', '0').replaceAll(',', ''));
+
+/** Presses a button of an upstream on *Now*, as an operator does, and comes back. */
+async function press(name: Name, button: 'Drain' | 'Resume'): Promise<void> {
+  const { page: now } = visit;
+  await now
+    .getByRole('row', { name: new RegExp(`^${name} `) })
+    .getByRole('button', { name: button })
+    .click();
+  await visit.title('Done');
+  await now.getByRole('link', { name: 'Back' }).click();
+  await visit.title('Now');
+}
+
 /** Checks that all views agree, and returns what they say. @param moment adds a row to the table */
 async function look(moment?: string) {
   const shown = await page();
@@ -157,6 +201,7 @@ async function look(moment?: string) {
     const text = await tollgate('upstreams', 'show', upstream);
     expect(text).toMatch(new RegExp(`^state +${state}$`, 'm'));
   }
+  for (const each of shown) await watched(each);
   const states = Object.fromEntries(shown.map(({ upstream, state }) => [upstream, state]));
   const next = Object.fromEntries(explained.targets.map((each) => [each.upstream, each.next_hundred]));
   const rejected = explained.next_rejected;
@@ -261,7 +306,7 @@ describe('in an outage of one of three vendors, all views agree', () => {
   });
 
   test('while all are drained', async () => {
-    for (const name of ['a', 'b']) await tollgate('upstreams', 'drain', name);
+    for (const name of ['a', 'b'] as const) await press(name, 'Drain');
     await comes('b', 'drained');
     await comes('a', 'drained');
     expect(await look('all are drained')).toMatchObject({
@@ -274,10 +319,12 @@ describe('in an outage of one of three vendors, all views agree', () => {
     expect(response.json()).toMatchObject({ error: { code: 'upstream_out_of_service' } });
     expect(NAMES.map(received)).toEqual(counts);
     expect(await sending()).toEqual({ a: 0, b: 0, c: 0 });
+    // The fault of a client.
+    expect((await gateway.chat(chatRequest({ model: 'nothing' }))).status).toBe(404);
     // The end of its cool-down is reported, although nobody asks it.
     now += 60_001;
     await until(async () => (await eventsOf('a')).at(-1) === 'breaker half_open', 'the end of the cool-down');
-    for (const name of ['a', 'b']) await tollgate('upstreams', 'resume', name);
+    for (const name of ['a', 'b'] as const) await press(name, 'Resume');
   });
 
   test('while it comes back', async () => {
@@ -293,6 +340,11 @@ describe('in an outage of one of three vendors, all views agree', () => {
     await tollgate('upstreams', 'resume', 'b');
     await comes('b', 'ok');
     await comes('a', 'half_open');
+    // Errors are counted by whose fault they were.
+    const faults = async () => [await figure('upstream'), await figure('client')];
+    await until(async () => (await faults()).every((count) => count > 0), 'Now to count the errors');
+    const [upstream = 0, client = 0] = await faults();
+    expect([upstream > client, await figure('gateway')]).toEqual([true, 0]);
     await until(async () => {
       await send(1);
       return (await stateOf('a')) === 'ok';
@@ -341,6 +393,27 @@ describe('in an outage of one of three vendors, all views agree', () => {
     expect(await tollgate('upstreams', 'events', '--upstream', 'c')).toMatch(
       /^\S+ {2}c: drained: maintenance {2}\(ann\)\n/,
     );
+  });
+
+  test('and the page of each upstream tells it as the command line does', async () => {
+    for (const name of NAMES) {
+      await pageOfA.goto(`/console/upstreams/${name}`);
+      const table = pageOfA.getByRole('table', { name: 'Changes of states' });
+      const told = await table
+        .locator('tbody tr')
+        .evaluateAll((lines) => lines.map((line) => [...line.children].map((cell) => cell.textContent)));
+      // The last is the first on the page.
+      const shownEvents = told.map(([, , , what, reason, , actor]) => ({ what, reason, actor })).reverse();
+      const text = (value: string | null) => value ?? '–';
+      expect(shownEvents).toEqual(
+        (await eventsIn(name)).map(({ what, reason, actor }) => ({
+          what,
+          reason: text(reason),
+          actor: text(actor),
+        })),
+      );
+    }
+    expect(visit.faults).toEqual([]);
   });
 
   test('and docs/operations.md shows the table', () => {

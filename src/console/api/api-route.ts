@@ -120,12 +120,12 @@ export function pageOf(item: z.ZodType) {
  * @param cursorOf the cursor behind an item
  * @throws GatewayError `invalid_value` for a cursor that is none of this list
  */
-export async function readPage<Item, Cursor>(
+export async function readPage<Item, Cursor, Shown extends object>(
   { limit, cursor }: { readonly limit: number; readonly cursor?: string | undefined },
   form: z.ZodType<Cursor>,
   read: (limit: number, after: Cursor | undefined) => Promise<readonly Item[]>,
   cursorOf: (item: Item) => Cursor,
-  shown: (item: Item) => object,
+  shown: (item: Item) => Shown,
 ) {
   const found = await read(limit + 1, cursor === undefined ? undefined : cursorFrom(form, cursor));
   const items = found.slice(0, limit);

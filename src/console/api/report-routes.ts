@@ -158,8 +158,8 @@ export const REPORT_ROUTES = [
     about: 'Changes of the states of upstreams, newest first.',
     query: z.strictObject({ ...PAGE, upstream: z.string().optional() }),
     answer: pageOf(upstreamEvent),
-    run: ({ desk: { store }, query }) =>
-      readPage(
+    run: async ({ desk: { store }, query }) => {
+      const page = await readPage(
         query,
         idCursor,
         (limit, after) =>
@@ -170,7 +170,10 @@ export const REPORT_ROUTES = [
           }),
         ({ id }) => ({ id }),
         (event) => event,
-      ),
+      );
+      // Processes write their events with a delay.
+      return { ...page, items: page.items.toSorted((a, b) => (a.at < b.at ? 1 : -Number(a.at > b.at))) };
+    },
   }),
   route({
     method: 'GET',
