@@ -31,7 +31,11 @@ function project(
 
 /** How often a failed system test is repeated. Unit tests are never repeated: a property test that fails has found something. */
 const retry = Number(process.env.TEST_RETRIES ?? 0);
-const globalSetup = ['./test/helpers/server-desk.ts'];
+const system = {
+  globalSetup: ['./test/helpers/server-desk.ts'],
+  setupFiles: ['./test/cheap-argon2.ts'],
+  retry,
+};
 
 export default defineConfig({
   test: {
@@ -40,9 +44,9 @@ export default defineConfig({
     reporters: ['default', './test/summary.ts'],
     projects: [
       project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),
-      project('system', { isolate: false, globalSetup, retry }),
-      project('system-isolated', { globalSetup, retry }),
-      project('system-alone', { globalSetup, retry, maxWorkers: 1, sequence: { groupOrder: 1 } }),
+      project('system', { ...system, isolate: false }),
+      project('system-isolated', system),
+      project('system-alone', { ...system, maxWorkers: 1, sequence: { groupOrder: 1 } }),
     ],
   },
 });

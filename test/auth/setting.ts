@@ -10,9 +10,9 @@ import { type IssuedKey, KeyIssuer } from '../../src/auth/key-issuer.ts';
 import { ChangeFeed } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
 import type { HolderChange, KeyRecord, Prefix } from '../../src/store/key-record.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 
 /** How the store answers an authenticator: as it is, with an error, or never. */
@@ -76,7 +76,7 @@ export async function openSetting(
 ): Promise<Setting> {
   const dir = await tempDir();
   const path = dir.file('keys.db');
-  const store = await openStore({ kind: 'sqlite', path });
+  const store = await openNewStore(path);
   const secret = await openSecret(undefined, { kind: 'sqlite', path }, store);
   const argon2 = { hashes: 0, verifies: 0 };
   let time = 1_000_000;

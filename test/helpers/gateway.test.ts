@@ -2,6 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
+import { Key } from '../../src/auth/key/key.ts';
+import { openStore } from '../../src/store/open.ts';
 import { configText, runCommand, startGateway } from './gateway.ts';
 import { chatRequest, HostileUpstream, silence } from './hostile-upstream.ts';
 import { RawClient } from './raw-client.ts';
@@ -97,4 +99,16 @@ test('a command has its exit code and its output', async () => {
   const result = await runCommand(['--version']);
   expect(result).toMatchObject({ code: 0, stderr: '' });
   expect(result.stdout).toMatch(/^\S+\n$/);
+});
+
+test('a key is hashed with little memory', async () => {
+  await using gateway = await startGateway();
+  const key = await gateway.key();
+  const store = await openStore({ kind: 'sqlite', path: gateway.directory.file('tollgate.db') });
+  try {
+    const { prefix } = Key.parse(key) ?? expect.fail('no key was issued');
+    expect((await store.findKey(prefix))?.argon2).toMatch(/\bm=64,/);
+  } finally {
+    await store.close();
+  }
 });

@@ -10,10 +10,14 @@ import { type App, startApp } from '../../src/app.ts';
 import type { Tier } from '../../src/config/schema/config-schema.ts';
 import { main } from '../../src/main.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
+import { writeNewStore } from './new-store.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
 import { PATIENCE, type TempDir, tempDir, until, within } from './wait.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url));
+
+// biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
+const OWN_STORE = 'sqlite:${TEST_DIR}/tollgate.db';
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
@@ -74,7 +78,9 @@ export async function startGateway(options: GatewayOptions = {}): Promise<Gatewa
     const isProcess = options.process === true;
     const ports = [0, 0];
     const configFile = directory.file('config.yaml');
-    await writeFile(configFile, configText(options, ports));
+    const text = configText(options, ports);
+    await writeFile(configFile, text);
+    if (text.includes(OWN_STORE)) await writeNewStore(directory.file('tollgate.db'));
     const log = new LogSink();
     const env = { TEST_DIR: directory.path, LOG_LEVEL: 'debug', ...options.env };
     const running = isProcess
@@ -326,8 +332,7 @@ export function configText(
   const own = {
     listen: { host: '127.0.0.1', port },
     admin: { host: '127.0.0.1', port: adminPort },
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
-    store: 'sqlite:${TEST_DIR}/tollgate.db',
+    store: OWN_STORE,
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
     usage: { spool: '${TEST_DIR}/usage' },
     // The tests share its event loop and the machine: how late it is says nothing about the gateway.

@@ -25,6 +25,7 @@ export async function until<T>(
   const deadline = performance.now() + ms;
   let cause: unknown;
   for (;;) {
+    const asked = performance.now();
     try {
       const value = await condition();
       if (holds(value)) return value;
@@ -32,13 +33,15 @@ export async function until<T>(
     } catch (error) {
       cause = error;
     }
-    if (performance.now() > deadline) {
+    const now = performance.now();
+    if (now > deadline) {
       throw new Error(
         `${what} did not come true within ${ms} ms`,
         cause === undefined ? undefined : { cause },
       );
     }
-    await pause(5);
+    // What takes long to ask is asked less often: it takes the processor from what it waits for.
+    await pause(Math.min(Math.max(5, 2 * (now - asked)), 100));
   }
 }
 

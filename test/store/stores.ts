@@ -3,12 +3,13 @@ import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
+import { writeNewStore } from '../helpers/new-store.ts';
 import { POSTGRES_TIMEOUT, sharedPostgres } from '../helpers/shared-servers.ts';
 import { tempDir } from '../helpers/wait.ts';
 
 /** Where fresh stores come from, for the tests of one file. */
 export interface StoreSource extends AsyncDisposable {
-  /** The address of a new store. In PostgreSQL it has its schema already, which is faster. */
+  /** The address of a new store. It has its schema already, which is faster. */
   fresh(): Promise<StoreAddress>;
   /** The address of a store that does not exist yet. */
   empty(): Promise<StoreAddress>;
@@ -32,7 +33,11 @@ export const SQLITE_KIND: StoreKind = {
       return { kind: 'sqlite', path: dir.file(`keys-${count}.db`) };
     };
     return {
-      fresh: empty,
+      fresh: async () => {
+        const address = await empty();
+        if ('path' in address) await writeNewStore(address.path);
+        return address;
+      },
       empty,
       [Symbol.asyncDispose]: () => dir.remove(),
     };
