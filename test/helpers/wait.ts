@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 /** Deadline of a wait when the test names none, in milliseconds. Generous: the machine may be slow and shared. */
-export const PATIENCE = 30_000;
+export const PATIENCE = 60_000;
 
 /** A pause of `ms` milliseconds. For giving bytes time to travel apart, not for hoping that something is done. */
 export function pause(ms: number): Promise<void> {
