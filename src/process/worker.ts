@@ -8,6 +8,7 @@ import type { FileBytes } from '../config/source/config-file.ts';
 import { type FileContents, ReferencedFiles } from '../config/source/referenced-files.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import { stayAfterDisconnect } from '../http/exchange/node-internals.ts';
+import { Repeat } from '../repeat.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
   type FromWorker,
@@ -94,7 +95,6 @@ class WorkerRun {
   #earlyMessages: ToWorker[] = [];
   #isStopped = false;
   #health: HealthReport | undefined;
-  #reporting: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -119,17 +119,23 @@ class WorkerRun {
     if (!this.#isStopped) send({ kind: 'ready', url: app.url });
     const heartbeat = setInterval(() => this.#sendHeartbeat(app), HEARTBEAT_MS);
     this.#sendHeartbeat(app);
-    this.#scheduleReport(app, REPORT_MS);
+    const reports = new Repeat(async () => {
+      const began = performance.now();
+      await this.#report(app);
+      // With thousands of models a report is slow and blocks requests.
+      return Math.max(REPORT_MS, (performance.now() - began) / REPORT_SHARE);
+    });
+    reports.start(REPORT_MS);
     logger.info({ pid: process.pid }, 'worker ready');
 
     const isEarly = this.#isStopped;
     const code = await this.#stopped.promise;
+    void reports.stop();
     const closing = app.close();
     // Stopped during the start: there are no requests to drain.
     if (isEarly) void app.close();
     const isClean = await closing;
     clearInterval(heartbeat);
-    clearTimeout(this.#reporting);
     await this.#report(app);
     return isClean ? code : 1;
   }
@@ -194,16 +200,6 @@ class WorkerRun {
       if (this.#health === undefined) send({ kind: 'beat', inFlight: app.inFlight, health: report });
       this.#health = report;
     });
-  }
-
-  #scheduleReport(app: WorkerApp, ms: number): void {
-    this.#reporting = setTimeout(async () => {
-      const began = performance.now();
-      await this.#report(app);
-      // With thousands of models a report is slow and blocks requests.
-      if (!this.#isStopped)
-        this.#scheduleReport(app, Math.max(REPORT_MS, (performance.now() - began) / REPORT_SHARE));
-    }, ms);
   }
 
   async #report(app: WorkerApp): Promise<void> {
