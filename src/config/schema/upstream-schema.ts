@@ -218,40 +218,13 @@ export const upstream = section({
     ),
 })
   .register(fieldMetadata, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
-  .transform(
-    ({
-      base_url,
-      builtin,
-      protocol,
-      api_key,
-      auth,
-      headers,
-      forward_headers,
-      query,
-      members,
-      body,
-      proxy,
-      tls,
-      ...rest
-    }) => {
-      const spoken = protocol === 'anthropic' ? { protocol } : {};
-      const common = { ...rest, ...spoken, ...oneBody(members, body) };
-      return base_url === undefined
-        ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
-        : {
-            kind: 'http' as const,
-            base_url,
-            ...(api_key === undefined ? {} : { api_key }),
-            ...(auth === undefined ? {} : { auth }),
-            headers,
-            ...(forward_headers === undefined ? {} : { forward_headers }),
-            query,
-            ...(proxy === undefined ? {} : { proxy }),
-            ...(tls === undefined ? {} : { tls }),
-            ...common,
-          };
-    },
-  );
+  .transform(({ base_url, builtin, protocol, members, body, ...rest }) => {
+    const spoken = protocol === 'anthropic' ? { protocol } : {};
+    const all = { ...rest, ...spoken, ...oneBody(members, body) };
+    if (base_url !== undefined) return { kind: 'http' as const, base_url, ...all };
+    const { api_key, auth, headers, forward_headers, query, proxy: _proxy, tls: _tls, ...common } = all;
+    return { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common };
+  });
 
 /** The header with the `api_key`, bare for Anthropic's API, or with a token that is fetched. */
 export function credentialHeader({ protocol, auth }: { protocol?: string; auth?: unknown }) {
