@@ -140,7 +140,8 @@ describe('the program', () => {
   }, 60_000);
 
   test('warns when it has created a new store', async () => {
-    await using gateway = await startGateway();
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
+    await using gateway = await startGateway({ config: { store: 'sqlite:${TEST_DIR}/new.db' } });
     await gateway.logLine(
       ({ msg, level }) => level === 'warn' && String(msg).startsWith('created a new, empty store'),
     );
