@@ -3,7 +3,7 @@
 // compares content. It does not parse the file.
 import { type FSWatcher, watch } from 'node:fs';
 import { realpath, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { ConfigError } from './config-fault.ts';
 import { digestOf, rereadConfigFile } from './source/config-file.ts';
 
@@ -57,6 +57,8 @@ export class FileWatch {
   readonly #options: WatchOptions;
   readonly #times: WatchTimes;
   readonly #directories = new Map<string, WatchedDirectory>();
+  /** Of the path, and of the symlink's target. */
+  readonly #names = new Set<string>();
   /** Key of the state reported last. */
   #reported: string;
   /** A different state that must settle first. `first`: when the first difference was seen. */
@@ -176,6 +178,8 @@ export class FileWatch {
     const wanted = new Set([dirname(file)]);
     const real = await realpath(file).catch(() => undefined);
     if (real !== undefined) wanted.add(dirname(real));
+    this.#names.clear();
+    for (const path of [file, real ?? file]) this.#names.add(basename(path));
     const identities = new Map<string, string>();
     for (const directory of wanted) {
       const found = await stat(directory).catch(() => undefined);
@@ -194,7 +198,11 @@ export class FileWatch {
 
   #watch(directory: string, identity: string): void {
     try {
-      const watcher = watch(directory, { persistent: false }, () => this.#scanIn(this.#times.debounce));
+      const watcher = watch(directory, { persistent: false }, (event, name) => {
+        // Logs and databases beside the file are written all the time; new names may replace a link on the way to it.
+        const isOther = event === 'change' && name !== null && !this.#names.has(name);
+        if (!isOther) this.#scanIn(this.#times.debounce);
+      });
       watcher.on('error', (error) => {
         watcher.close();
         this.#directories.delete(directory);

@@ -1,5 +1,5 @@
 // The watch over a configuration file: every way in which a file is changed, with real files, and what is no change.
-import { mkdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
+import { appendFile, link, mkdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test as sequential } from 'vitest';
 import { FileWatch, type WatchTimes } from '../../src/config/watch-config.ts';
@@ -230,6 +230,25 @@ test('a file that never comes to rest is taken as it is after a while', async ()
   // It may be read in the middle of a write.
   const told = it.told[0] ?? '';
   expect('version '.startsWith(told) || /^version \d+$/.test(told), told).toBe(true);
+});
+
+test('other files beside it are no reason to look', async () => {
+  await using it = await plainFile();
+  const log = `${it.file}.log`;
+  await writeFile(log, 'a line\n');
+  // A look after the new name would see the next change.
+  await pause(150);
+  // Written by a name in another directory, the file has no event in its own.
+  await using elsewhere = await tempDir();
+  await link(it.file, elsewhere.file('other'));
+  await writeFile(elsewhere.file('other'), 'two');
+  for (let i = 0; i < 5; i += 1) {
+    await appendFile(log, 'a line\n');
+    await pause(100);
+  }
+  expect(it.told).toEqual([]);
+  await writeFile(`${log}.1`, '');
+  await tells(it, 'two');
 });
 
 test('a busy directory does not put the look off', async () => {
