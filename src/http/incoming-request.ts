@@ -1,7 +1,6 @@
-// A request of the public listener. Clients send the same header lines with each request of a connection, so lines that were read and
-// checked once are only compared. edge.ts has the checks.
+// A request of the public listener. Clients send the same header lines with each request, so lines that were read and checked once are
+// only compared. edge.ts has the checks.
 import { type IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
 
 /** Header fields that passed the checks; no name is repeated. */
 interface PassedFields {
@@ -9,8 +8,10 @@ interface PassedFields {
   readonly headers: IncomingHttpHeaders;
 }
 
-/** Of the connections. */
-const passed = new WeakMap<Socket, PassedFields>();
+/** The last ones by the length of `raw`, which edge.ts bounds: clients of one kind send equally many. */
+const passed = new Map<number, PassedFields>();
+/** Fields with credentials: their values are not kept. */
+const SECRET = /^(?:authorization|proxy-authorization|cookie|(?:x-)?api-key|sec-websocket-protocol)$/i;
 
 export class IncomingRequest extends IncomingMessage {
   #headers: IncomingHttpHeaders | undefined;
@@ -30,8 +31,8 @@ export class IncomingRequest extends IncomingMessage {
   }
 
   /**
-   * If an earlier request of the connection passed with the same names in the same order: the offsets in `rawHeaders` of the names whose
-   * values are others now. Undefined if all fields have to be checked.
+   * If an earlier request passed with the same names in the same order: the offsets in `rawHeaders` of the names whose values are others
+   * now. Undefined if all fields have to be checked.
    */
   get changed(): readonly number[] | undefined {
     void this.headers;
@@ -40,16 +41,23 @@ export class IncomingRequest extends IncomingMessage {
 
   /** All fields passed the checks. */
   pass(): void {
-    const { headers, rawHeaders: raw } = this;
+    const { headers, rawHeaders } = this;
     // Node joins repeated fields, and makes a list of this one.
-    const isPlain = Object.keys(headers).length * 2 === raw.length && headers['set-cookie'] === undefined;
-    if (this.#changed === undefined && isPlain) passed.set(this.socket, { raw, headers });
+    const isPlain =
+      Object.keys(headers).length * 2 === rawHeaders.length && headers['set-cookie'] === undefined;
+    if (this.#changed !== undefined || !isPlain) return;
+    const [raw, kept] = [[...rawHeaders], { ...headers }];
+    for (let at = 0; at < raw.length; at += 2) {
+      const name = raw[at] ?? '';
+      if (SECRET.test(name)) raw[at + 1] = kept[name.toLowerCase()] = '';
+    }
+    passed.set(raw.length, { raw, headers: kept });
   }
 
   #likeBefore(): IncomingHttpHeaders | undefined {
-    const before = passed.get(this.socket);
     const { rawHeaders } = this;
-    if (before === undefined || before.raw.length !== rawHeaders.length) return undefined;
+    const before = passed.get(rawHeaders.length);
+    if (before === undefined) return undefined;
     const changed: number[] = [];
     const headers = { ...before.headers };
     for (let at = 0; at < rawHeaders.length; at += 2) {

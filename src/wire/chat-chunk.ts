@@ -188,8 +188,8 @@ class AnswerReader implements AnswerFacts {
   }
 }
 
-/** Shared by all frames, because reading is synchronous. */
-const frameReader = new AnswerReader();
+/** Shared, because reading is synchronous. */
+const shared = new AnswerReader();
 
 /**
  * Reads the frame in `[start, end)` of `bytes`, by default all of them. Never throws.
@@ -204,9 +204,9 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
     let stop = end;
     while (stop > text && isLineBreak(bytes[stop - 1])) stop--;
     if (text < stop && bytes[text] === OPEN_OBJECT) {
-      if (frameReader.read(bytes, text, stop) && !frameReader.sawLineBreak) {
-        if (frameReader.saysNothing) frameReader.hasError = frameReader.isBareError(text, stop);
-        return chunkFacts('json', frameReader.hasError, frameReader);
+      if (shared.read(bytes, text, stop) && !shared.sawLineBreak) {
+        if (shared.saysNothing) shared.hasError = shared.isBareError(text, stop);
+        return chunkFacts('json', shared.hasError, shared);
       }
     }
   }
@@ -218,12 +218,12 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
  * nearly every stream reports its usage and needs only the sum.
  */
 export function textOfChunk(): number {
-  return frameReader.text;
+  return shared.text;
 }
 
 /** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark may precede it. */
 export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
-  const reader = new AnswerReader();
+  const reader = shared;
   const valid = reader.read(body, bytesStartWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
   if (!valid) return { valid, isError: false, hasChoices: false, ...NO_FACTS };
   const { modelSpan, hasOutput, finish, usage, hasChoices } = reader;
@@ -237,7 +237,7 @@ function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
   const data = dataOf(bytes, fields.values);
   if (data === null) return chunkFacts('comment', isErrorEvent, null);
   if (data.isDone) return chunkFacts('done', isErrorEvent, null);
-  const reader = frameReader;
+  const reader = shared;
   if (!reader.read(data.bytes, data.start, data.end)) return chunkFacts('other', isErrorEvent, null);
   if (reader.saysNothing) reader.hasError = reader.isBareError(data.start, data.end);
   if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, fields.values);

@@ -45,9 +45,10 @@ async function passes(bytes: string | Buffer): Promise<unknown> {
   return response.json();
 }
 
-/** The body of an answer, parsed; of a refusal its code. */
+/** The fields that an answer shows, without those that are there once; of a refusal its code. */
 function contentOf(response: RawResponse): unknown {
-  return response.status === 200 ? response.json() : errorCode(response);
+  const body = response.status === 200 ? response.json() : errorCode(response);
+  return JSON.stringify(body).replace(/,"unlike-\d+":"1"/, '');
 }
 
 describe('methods', () => {
@@ -378,7 +379,7 @@ describe('header names and values', () => {
   test('other fields may come again', () =>
     passes(get('/health', 'accept: a', 'accept: b', 'cookie: a', 'cookie: b')));
 
-  test('are judged and read the same after any others on the connection', async () => {
+  test('are judged and read the same after any others', async () => {
     // Name, values that pass, and others.
     const fields: [string, string[], string[]][] = [
       ['a', ['1', '2', '\xe9'], ['\x01']],
@@ -408,13 +409,16 @@ describe('header names and values', () => {
         maxLength: 6,
       }),
     );
+    let count = 0;
     const run = async (sent: string[][]) => {
       using client = await served.connect();
       for (const block of sent) {
-        const bytes = Buffer.from(raw('GET /fields HTTP/1.1', ...block), 'latin1');
-        await client.write(bytes);
+        await client.write(Buffer.from(raw('GET /fields HTTP/1.1', ...block), 'latin1'));
         const response = await client.response();
-        const alone = await served.say(bytes);
+        // No other request has this name, so all of this one is checked.
+        count += 1;
+        const lines = raw('GET /fields HTTP/1.1', ...block, `unlike-${count}: 1`);
+        const alone = await served.say(Buffer.from(lines, 'latin1'));
         alone.client.destroy();
         expect([response.status, contentOf(response)]).toEqual([
           alone.response.status,

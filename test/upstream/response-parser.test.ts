@@ -321,7 +321,7 @@ test('what is spoiled is read in one way or refused, however it is cut, and is n
   );
 });
 
-test('an answer reads the same after any other on its connection', () => {
+test('an answer reads the same after any other of its origin', () => {
   const line = fc.constantFrom(
     'retry-after: 1\r\n',
     'Retry-After: 1\r\n',

@@ -41,6 +41,8 @@ const LETTER_T = 0x74;
 
 const MAX_TEXT = 64 * 1024;
 const NOTHING_ELSE = wants([]);
+/** Shared, because scanning is synchronous. */
+const scanner = new JsonScanner();
 
 /**
  * Reads a request and validates that all of it is JSON.
@@ -51,7 +53,6 @@ const NOTHING_ELSE = wants([]);
  */
 export function scanRequest(body: Buffer, wanted: Wanted = NOTHING_ELSE): RequestScan {
   checkEncoding(body);
-  const scanner = new JsonScanner();
   scanner.reset(body);
   return new RequestReader(wanted).read(body, scanner);
 }

@@ -5,6 +5,7 @@ import type { Connect, Destination, PendingConnection } from '../outbound/connec
 import { createConnect, type Egress } from '../outbound/dialer.ts';
 import { type OriginQuarantine, OriginQuarantines } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
+import type { HeaderLine } from './response-parser.ts';
 import {
   type ConnectionOwner,
   READ_OPTIONS,
@@ -72,6 +73,7 @@ export class ConnectionPool implements ConnectionOwner {
   #egress: Egress | undefined;
   #connect: Connect;
   readonly #quarantine: OriginQuarantine;
+  readonly headerLines: HeaderLine[] = [];
   readonly #opening = new Set<PendingConnection>();
   readonly #connections = new Set<UpstreamConnection>();
   /** LIFO: the most recently used is at the end and is taken first, so that the others expire. */

@@ -32,7 +32,7 @@ const MAX_SIZE_LINE = 4 * 1024;
 const MAX_SIZE_DIGITS = 13;
 
 const HEAD_END_BYTES = 4;
-/** Header lines of the last head that are kept. */
+/** Header lines that are kept. */
 const MAX_KEPT_LINES = 64;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
@@ -77,11 +77,12 @@ export class ResponseParser {
   #lineLength = 0;
   /** An incomplete head. */
   #held = NO_BYTES;
-  /** Header lines of the last head: the next one repeats most of them, and they need no second look. */
-  readonly #lines: HeaderLine[] = [];
+  readonly #lines: HeaderLine[];
 
-  constructor(reader: ResponseReader) {
+  /** @param lines header lines of the last head from this origin, which this parser replaces: most of the next one repeat them */
+  constructor(reader: ResponseReader, lines: HeaderLine[] = []) {
     this.#reader = reader;
+    this.#lines = lines;
   }
 
   /** A request was written; the following bytes are its response. */
@@ -333,7 +334,7 @@ function headEnd(bytes: Buffer, start: number, end: number): number {
 
 const FIELDS: ReadonlyMap<string, ResponseField> = new Map(RESPONSE_FIELDS.map((name) => [name, name]));
 
-interface HeaderLine {
+export interface HeaderLine {
   /** As received, with its CRLF. */
   readonly text: string;
   /** Undefined for a field that nobody reads. */

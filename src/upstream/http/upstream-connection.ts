@@ -6,7 +6,7 @@ import { readInto } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
-import { InvalidResponse, ResponseParser, type ResponseReader } from './response-parser.ts';
+import { type HeaderLine, InvalidResponse, ResponseParser, type ResponseReader } from './response-parser.ts';
 
 /** Handler of one response; not called after its end. */
 export interface ResponseHandler extends ResponseReader, BodyEvents {
@@ -38,6 +38,8 @@ export interface ConnectionOwner {
   onUnsolicited(kind: Unsolicited): void;
   /** Whether reused connections must not be used at present. */
   readonly isSuspect: boolean;
+  /** Of the last head, for the parsers of all its connections. */
+  readonly headerLines: HeaderLine[];
 }
 
 /** A serialized request. */
@@ -100,7 +102,7 @@ export class UpstreamConnection {
     this.#socket = socket;
     this.#owner = owner;
     this.openedAt = now;
-    this.#parser = new ResponseParser({
+    const reader: ResponseReader = {
       onHead: (status, headers) => {
         this.#keepAliveMs = keepAliveOf(headers['keep-alive']);
         // The upstream does not want the rest of the body (RFC 9112, 9.5); the connection is then closed.
@@ -108,7 +110,8 @@ export class UpstreamConnection {
         this.#handler?.onHead(status, headers);
       },
       onBody: (bytes, start, end) => this.#handler?.onBody(bytes, start, end),
-    });
+    };
+    this.#parser = new ResponseParser(reader, owner.headerLines);
     connections.set(socket, this);
     socket.on('error', (error) => {
       this.#cause = error;
