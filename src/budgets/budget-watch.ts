@@ -20,6 +20,8 @@ const AT_ONCE = 20;
 /** Notices that are known to be made. */
 const MAX_KNOWN = 50_000;
 const MILLION = 1_000_000;
+/** Budgets used beyond this share are recorded for the console, and told to nobody. */
+const NEAR = { share: 0.8, threshold: 0 };
 
 type BudgetLimit = (typeof BUDGET_LIMITS)[number];
 
@@ -71,7 +73,7 @@ export class BudgetWatch {
   spent(scope: Scope, limit: LimitName, { limit: max, used }: LimitState): void {
     const budget = BUDGET_LIMITS.find((each) => each.limit === limit);
     if (budget === undefined) return;
-    const notice = this.#noticeOf(scope, budget, max, 1);
+    const notice = this.#noticeOf(scope, budget, max, MILLION);
     if (!this.#known.has(nameOf(notice))) void this.#record(scope, budget, notice, used);
   }
 
@@ -83,18 +85,23 @@ export class BudgetWatch {
     await this.#confirmAll();
   }
 
-  /** Shares that are used, of which this process knows no notice. */
+  /** Thresholds that are reached, in millionths, of which this process knows no notice. */
   #crossed(scope: Scope, budget: BudgetLimit, { limit, used }: LimitState, more = 0): readonly number[] {
-    return [...softOf(scope.limits), 1].filter(
-      (share) =>
-        used + more >= share * limit && !this.#known.has(nameOf(this.#noticeOf(scope, budget, limit, share))),
-    );
+    const told = [...softOf(scope.limits), 1].map((share) => ({
+      share,
+      threshold: Math.round(share * MILLION),
+    }));
+    return [...told, NEAR].flatMap(({ share, threshold }) => {
+      if (used + more < share * limit) return [];
+      const isKnown = this.#known.has(nameOf(this.#noticeOf(scope, budget, limit, threshold)));
+      return isKnown ? [] : [threshold];
+    });
   }
 
-  #noticeOf({ id }: Scope, { window }: BudgetLimit, budget: number, share: number): NoticeKey {
+  #noticeOf({ id }: Scope, { window }: BudgetLimit, budget: number, threshold: number): NoticeKey {
     const time = new Date(this.#now()).toISOString();
     const period = time.slice(0, window === 'day' ? 10 : 7);
-    return { scope: id, period, budget, threshold: Math.round(share * MILLION) };
+    return { scope: id, period, budget, threshold };
   }
 
   #confirm(scopes: Scopes): void {
@@ -123,8 +130,8 @@ export class BudgetWatch {
       for (const budget of BUDGET_LIMITS) {
         const state = states[index]?.of(budget.limit);
         if (state === undefined) continue;
-        for (const share of this.#crossed(scope, budget, state)) {
-          const notice = this.#noticeOf(scope, budget, state.limit, share);
+        for (const threshold of this.#crossed(scope, budget, state)) {
+          const notice = this.#noticeOf(scope, budget, state.limit, threshold);
           if (!(await this.#record(scope, budget, notice, state.used))) this.#waiting.add(scopes);
         }
       }
@@ -136,6 +143,11 @@ export class BudgetWatch {
     const name = nameOf(notice);
     this.#known.set(name, true);
     try {
+      const at = new Date(this.#now()).toISOString();
+      if (notice.threshold === NEAR.threshold) {
+        await store.budgets.addNotice(notice, at, null);
+        return true;
+      }
       const { currency = '', budgets } = config();
       const owner = await this.#ownerOf(scope.owner);
       const facts = {
@@ -148,7 +160,6 @@ export class BudgetWatch {
         currency,
         threshold: notice.threshold / MILLION,
       };
-      const at = new Date(this.#now()).toISOString();
       const type = notice.threshold === MILLION ? 'budget.spent' : 'budget.threshold';
       const body = JSON.stringify({ id: randomUUID(), type, created_at: at, ...facts });
       const isSent = budgets.webhook !== undefined;

@@ -7,6 +7,7 @@ import type { BroadcastProgress } from '../redis/replicas.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { UpstreamState } from '../upstream/state/upstream-state.ts';
+import { NearBudgets } from './near-budgets.ts';
 
 /** What a process lends to the console. */
 export interface DeskOptions {
@@ -55,6 +56,7 @@ export type CommandRunner = (argv: readonly string[], io: RunnerIo) => Promise<n
 export interface ConsoleDesk extends DeskParts, Pick<DeskOptions, 'commands' | 'env'> {
   readonly secret: KeySecret;
   readonly hasher: Hasher;
+  readonly budgets: NearBudgets;
   readonly now: () => number;
 }
 
@@ -67,5 +69,6 @@ export async function openDesk(options: DeskOptions): Promise<ConsoleDesk> {
     ...{ config, store, upstreams, commands, env, now },
     secret: await openSecret(secret, address, store),
     hasher: new Hasher(metrics),
+    budgets: new NearBudgets({ store, config: () => config().dynamic, now }),
   };
 }

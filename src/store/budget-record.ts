@@ -8,7 +8,7 @@ export interface NoticeKey {
   readonly period: string;
   /** The budget in billionths of the currency. */
   readonly budget: number;
-  /** The share that is used, in millionths; 1000000 for a spent budget. */
+  /** The share that is used, in millionths; 1000000 for a spent budget; 0 for one near its end, which is told to nobody. */
   readonly threshold: number;
 }
 
@@ -30,6 +30,12 @@ export interface BudgetStore {
    * @returns whether this call recorded it
    */
   addNotice(notice: NoticeKey, at: string, body: string | null): Promise<boolean>;
+  /** The latest notices, newest first. @param since RFC 3339, UTC @param periods as in `NoticeKey` */
+  latestNotices(
+    since: string,
+    periods: readonly string[],
+    limit: number,
+  ): Promise<readonly Pick<NoticeKey, 'scope' | 'period'>[]>;
   /**
    * Takes notices that are due. Each is taken by one caller until `until`, and is then due again.
    * @param now RFC 3339, UTC

@@ -80,6 +80,8 @@ export interface OrganisationStore {
   findTeam(whose: { readonly id: string } | { readonly name: string }): Promise<Team | undefined>;
   /** Ordered by name. @param filter.limit 1 to 1000 */
   listTeams(filter: {
+    /** Beginning of the name, ignoring the case of ASCII letters. */
+    readonly name?: string;
     readonly labels?: OwnerLabels;
     readonly after?: string;
     readonly limit: number;

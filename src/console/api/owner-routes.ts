@@ -32,21 +32,26 @@ const holderFilter = {
 /** Conditions for the store. @throws GatewayError `invalid_value`, `record_not_found` */
 async function holderConditions(
   store: Store,
-  { name, team: teamName, tier: ofTier, label = [] }: z.output<z.ZodObject<typeof holderFilter>>,
+  { name, team: teamName, tier: ofTier, label }: z.output<z.ZodObject<typeof holderFilter>>,
 ) {
-  const labels = [label].flat().map((text): readonly [string, string] => {
-    const at = text.indexOf('=');
-    if (at < 1) throw new GatewayError('invalid_value', 'A label is NAME=VALUE.', { param: 'label' });
-    return [text.slice(0, at), text.slice(at + 1)];
-  });
   const found = teamName === undefined ? undefined : await store.organisation.findTeam({ name: teamName });
   if (teamName !== undefined) requireRecord('team', found);
   return {
     ...(name !== undefined && { name }),
     ...(ofTier !== undefined && { tier: ofTier }),
     ...(found !== undefined && { teamId: found.id }),
-    labels: Object.fromEntries(labels),
+    labels: labelsIn(label),
   };
+}
+
+/** @throws GatewayError `invalid_value` */
+function labelsIn(given: z.output<typeof labelFilter> = []): Readonly<Record<string, string>> {
+  const labels = [given].flat().map((text): readonly [string, string] => {
+    const at = text.indexOf('=');
+    if (at < 1) throw new GatewayError('invalid_value', 'A label is NAME=VALUE.', { param: 'label' });
+    return [text.slice(0, at), text.slice(at + 1)];
+  });
+  return Object.fromEntries(labels);
 }
 
 const prefixCursor = z.strictObject({ prefix: z.string().refine(isPrefix) });
@@ -132,16 +137,23 @@ export const OWNER_ROUTES = [
     name: 'teams.list',
     role: 'viewer',
     about: 'Teams, ordered by name.',
-    query: z.strictObject(PAGE),
+    query: z.strictObject({
+      ...PAGE,
+      name: z.string().optional().describe('Beginning of the name.'),
+      label: labelFilter,
+    }),
     answer: pageOf(listedTeam),
-    run: ({ desk: { store }, query }) =>
-      readPage(
-        query,
+    run: async ({ desk: { store }, query: { name, label, ...page } }) => {
+      const filter = { ...(name !== undefined && { name }), labels: labelsIn(label) };
+      return readPage(
+        page,
         z.strictObject({ name: z.string() }),
-        (limit, after) => store.organisation.listTeams({ limit, ...(after && { after: after.name }) }),
-        ({ name }) => ({ name }),
+        (limit, after) =>
+          store.organisation.listTeams({ ...filter, limit, ...(after && { after: after.name }) }),
+        (found) => ({ name: found.name }),
         teamFields,
-      ),
+      );
+    },
   }),
   route({
     method: 'GET',

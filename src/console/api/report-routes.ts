@@ -7,7 +7,16 @@ import { operatorFields } from '../operator-tokens.ts';
 import { orderFields, tierFields } from '../record-fields.ts';
 import { orderRecord, upstreamRecord, upstreamRecords } from './api-records.ts';
 import { NAME, PAGE, pageOf, readPage, requireRecord, route } from './api-route.ts';
-import { operator, operatorEvent, order, orderState, tier, upstream, upstreamEvent } from './api-schemas.ts';
+import {
+  nearBudget,
+  operator,
+  operatorEvent,
+  order,
+  orderState,
+  tier,
+  upstream,
+  upstreamEvent,
+} from './api-schemas.ts';
 import { labelFilter } from './owner-routes.ts';
 
 const OPERATORS = 1000;
@@ -87,6 +96,19 @@ export const REPORT_ROUTES = [
     answer: z.looseObject({ model: z.string() }),
     run: async ({ desk, query }) =>
       z.looseObject({}).parse(await commandJson(desk, argvOf(['explain'], null, { ...query, json: true }))),
+  }),
+  route({
+    method: 'GET',
+    path: '/budgets',
+    name: 'budgets.list',
+    role: 'viewer',
+    about:
+      'Budgets of the present day and month near their end, the nearest first: beyond a soft threshold or four fifths. At most fifty, of the latest to get there.',
+    answer: z.strictObject({ currency: z.string().nullable(), items: z.array(nearBudget) }),
+    run: async ({ desk }) => ({
+      currency: desk.config().dynamic.currency ?? null,
+      items: await desk.budgets.current(),
+    }),
   }),
   route({
     method: 'GET',

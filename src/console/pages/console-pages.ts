@@ -1,5 +1,6 @@
 // The pages of the console, in the order of the navigation, and which one a path leads to.
 import type { ConsolePage } from '../console-page.ts';
+import { BUDGET_PAGE } from './budget-pages.ts';
 import { NOW_PAGE } from './now-page.ts';
 import { OWNER_PAGES } from './owner-pages.ts';
 import { REPORT_PAGES } from './report-pages.ts';
@@ -7,6 +8,7 @@ import { UPSTREAM_PAGES } from './upstream-pages.ts';
 
 export const CONSOLE_PAGES: readonly ConsolePage[] = [
   NOW_PAGE,
+  BUDGET_PAGE,
   ...UPSTREAM_PAGES,
   ...OWNER_PAGES,
   ...REPORT_PAGES,

@@ -4,6 +4,8 @@ import type { ServerResponse } from 'node:http';
 import { html } from '../../billing/pages/page-frame.ts';
 import { upstreamRecords } from '../api/api-records.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { budgetCard } from './budget-pages.ts';
+import { FRAGMENTS } from './list-page.ts';
 import { card } from './record-view.ts';
 import { LIVE, LIVE_NOTE, upstreamTable } from './upstream-pages.ts';
 
@@ -27,17 +29,22 @@ export const NOW_PAGE: ConsolePage = {
   name: 'Now',
   isListed: true,
   role: 'viewer',
-  scripts: [LIVE],
+  scripts: [LIVE, FRAGMENTS],
   render: async (request) => {
     const { figures, desk } = request;
-    const [now, upstreams] = await Promise.all([figures.current(), upstreamRecords(desk)]);
+    const [now, upstreams, budgets] = await Promise.all([
+      figures.current(),
+      upstreamRecords(desk),
+      budgetCard(request),
+    ]);
     const parts = FIGURES.map(
       ([id, label]) => html`<div><dt>${label}</dt><dd id="now-${id}">${now[id] ?? '–'}</dd></div>`,
     );
     return html`<h1>Now</h1>
 <p class="soft">The last minute of this gateway, as of <span id="now-at">${now['at'] ?? '–'}</span>. Without scripts, load the page again.</p>${LIVE_NOTE}
 <dl class="card totals" aria-label="Figures of the last minute">${parts}</dl>
-${card('upstreams', 'Upstreams', upstreamTable(request, upstreams, '/console'))}`;
+${card('upstreams', 'Upstreams', upstreamTable(request, upstreams, '/console'))}
+${budgets}`;
   },
 };
 

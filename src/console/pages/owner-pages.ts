@@ -4,7 +4,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import { KEY_STATES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
-import { listPage } from './list-page.ts';
+import { FRAGMENTS, listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
   type Action,
@@ -232,8 +232,12 @@ const HOLDER_LIST = {
     ...['team', 'tier', 'standing', 'keys', 'labels', 'last_used', 'created_at'],
   ] as const,
 };
+const TEAM_SEARCH: readonly Field[] = [
+  { name: 'name', label: 'Name', type: 'search' },
+  { name: 'label', label: 'Label', hint: 'NAME=VALUE' },
+];
 const TEAM_LIST = {
-  ...{ title: 'Teams', route: 'teams.list', fields: [] },
+  ...{ title: 'Teams', route: 'teams.list', fields: TEAM_SEARCH },
   columns: [
     ['name', (record: object) => link('/console/teams', member(record, 'name'))],
     ...['holders', 'labels', 'limits', 'budget', 'created_at'],
@@ -263,7 +267,7 @@ async function teamsPage(request: ConsoleRequest): Promise<Html> {
   return html`${await listPage(request, TEAM_LIST)}${add.text === '' ? add : card('add', 'New team', add)}`;
 }
 
-const SEEN = { isListed: true, role: 'viewer' } as const;
+const SEEN = { isListed: true, role: 'viewer', scripts: [FRAGMENTS] } as const;
 const WITHIN = { isListed: false, role: 'viewer' } as const;
 
 export const OWNER_PAGES: readonly ConsolePage[] = [

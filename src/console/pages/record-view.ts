@@ -129,18 +129,23 @@ function inputs(fields: readonly Field[], rejected: ConsoleRequest['rejected']):
   return html`<p class="alert" role="alert" id="rejection"${focus}>${error.message}</p>${again}`;
 }
 
-/** A form that asks again: its fields keep the values of the address. */
+/**
+ * A form that asks again: its fields keep the values of the address.
+ * @param finds id of the part of the page that scripts replace while somebody types
+ */
 export function searchForm(
   { url, rejected }: ConsoleRequest,
   fields: readonly Field[],
   submit = 'Search',
+  finds?: string,
 ): Html {
   const given = fields.map((field) => ({
     ...field,
     value: url.searchParams.get(field.name) ?? field.value,
   }));
   const shownAgain = rejected?.call === undefined ? rejected : undefined;
-  return html`<form class="fields" method="get" action="${url.pathname}" role="search">${inputs(given, shownAgain)}<button class="small">${submit}</button></form>`;
+  const live = finds === undefined ? NOTHING : html` data-finds="${finds}"`;
+  return html`<form class="fields" method="get" action="${url.pathname}" role="search" aria-label="${submit}"${live}>${inputs(given, shownAgain)}<button class="small">${submit}</button></form>`;
 }
 
 /** @param fields names and values */

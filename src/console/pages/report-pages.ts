@@ -4,7 +4,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { ORDER_STATES } from '../../store/billing-record.ts';
 import { argvOf, done } from '../command-runner.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
-import { listPage } from './list-page.ts';
+import { FRAGMENTS, foundPart, LIST, listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
   actionForm,
@@ -69,13 +69,21 @@ ${table('Usage', columns, rows)}<p><a href="/console/usage.csv?${csv}">As CSV</a
 )}`;
 }
 
+const MODEL_SEARCH: readonly Field[] = [{ name: 'name', label: 'Name of the model', type: 'search' }];
+
 async function modelsPage(request: ConsoleRequest): Promise<Html> {
+  // Of the two forms only the other one can be rejected.
+  const { rejected: _rejected, ...plain } = request;
   const { url, desk } = request;
   const routes = await readRoute(request, 'routes.list');
   const model = url.searchParams.get('model') ?? '';
   const tier = url.searchParams.get('tier') ?? '';
   const argv = argvOf(['explain'], null, { model, ...(tier !== '' && { tier }) });
   const explained = model === '' ? undefined : (await done(desk, argv)).stdout;
+  const wanted = (url.searchParams.get('name') ?? '').toLowerCase();
+  const models = listOf(routes, 'items').filter((each) =>
+    String(member(each, 'model')).toLowerCase().includes(wanted),
+  );
   const columns = [
     'model',
     'tiers',
@@ -100,7 +108,7 @@ ${card(
     'Explain',
   )}${explained === undefined ? html`` : html`<pre tabindex="0">${explained}</pre>`}`,
 )}
-${card('routes', 'Routes', table('Routes', columns, listOf(routes, 'items')))}`;
+${card('routes', 'Routes', html`${searchForm(plain, MODEL_SEARCH, 'Search', LIST)}${foundPart('Routes', columns, models)}`)}`;
 }
 
 function targets(value: unknown): Html {
@@ -165,14 +173,17 @@ const EVENT_LIST = {
 
 export const REPORT_PAGES: readonly ConsolePage[] = [
   { path: '/console/usage', name: 'Usage', isListed: true, role: 'viewer', render: usagePage },
-  { path: '/console/models', name: 'Models', isListed: true, role: 'viewer', render: modelsPage },
   {
-    ...{ path: '/console/orders', name: 'Orders', isListed: true, role: 'viewer' },
+    ...{ path: '/console/models', name: 'Models', isListed: true, role: 'viewer', scripts: [FRAGMENTS] },
+    render: modelsPage,
+  },
+  {
+    ...{ path: '/console/orders', name: 'Orders', isListed: true, role: 'viewer', scripts: [FRAGMENTS] },
     render: (request) => listPage(request, ORDER_LIST),
   },
   { path: '/console/orders/:id', name: 'Order', isListed: false, role: 'viewer', render: orderPage },
   {
-    ...{ path: '/console/events', name: 'Events', isListed: true, role: 'support' },
+    ...{ path: '/console/events', name: 'Events', isListed: true, role: 'support', scripts: [FRAGMENTS] },
     render: (request) => listPage(request, EVENT_LIST),
   },
 ];

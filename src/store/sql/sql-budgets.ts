@@ -14,6 +14,11 @@ export function sqlBudgets({ reader, writer }: SqlDatabase): BudgetStore {
       return added !== undefined;
     },
 
+    latestNotices(since, periods, limit) {
+      const query = reader.selectFrom('budget_notices').select(['scope', 'period']).where('at', '>=', since);
+      return query.where('period', 'in', periods).orderBy('at', 'desc').limit(limit).execute();
+    },
+
     async takeNotices(now, until, limit) {
       const rows = await writer
         .updateTable('budget_notices')

@@ -6,7 +6,7 @@ import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { type SqlDatabase, transact } from './sql-database.ts';
 import { changedLabels, labelTexts, readLabels, writeLabels } from './sql-holders.ts';
-import { labelConditions, labelsOf, searchHolders } from './sql-search.ts';
+import { labelConditions, labelsOf, nameBeginsWith, searchHolders } from './sql-search.ts';
 
 export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
   const { reader, writer, lockChangeFeed, elementsOf } = database;
@@ -104,7 +104,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       return row && teamFrom(row);
     },
 
-    async listTeams({ labels = {}, after, limit }) {
+    async listTeams({ name, labels = {}, after, limit }) {
       let query = reader
         .selectFrom('teams')
         .selectAll()
@@ -117,6 +117,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
         );
       for (const condition of labelConditions(labels, sql`teams.id`)) query = query.where(condition);
       const folded = sql`lower(teams.name)${database.byBytes}`;
+      if (name !== undefined) query = query.where(nameBeginsWith(folded, name));
       if (after !== undefined) query = query.where(sql<boolean>`${folded} > lower(${after})`);
       const rows = await query.orderBy(folded).limit(limit).execute();
       const labelsById = await labelsOf(

@@ -100,13 +100,17 @@ function holderConditions(
   const { byBytes } = database;
   const conditions: RawBuilder<boolean>[] = [];
   if (name !== undefined) {
-    const folded = sql`lower(holders.label)${byBytes}`;
-    conditions.push(sql`${folded} >= lower(${name}) and ${folded} < lower(${name}) || ${LAST}`);
+    conditions.push(nameBeginsWith(sql`lower(holders.label)${byBytes}`, name));
   }
   if (teamId !== undefined) conditions.push(sql`holders.team_id = ${teamId}`);
   if (tier !== undefined) conditions.push(sql`holders.tier = ${tier}`);
   if (standing !== undefined) conditions.push(sql`holders.standing = ${standing}`);
   return [...conditions, ...labelConditions(labels, sql`holders.id`)];
+}
+
+/** @param folded an expression of the name in lower case, compared by bytes */
+export function nameBeginsWith(folded: RawBuilder<unknown>, name: string): RawBuilder<boolean> {
+  return sql`${folded} >= lower(${name}) and ${folded} < lower(${name}) || ${LAST}`;
 }
 
 /** @param owner the column with the id of the owner */
