@@ -35,7 +35,8 @@ export function unknownUrl(
 function otherBases(path: string): readonly string[] {
   const plain = tidy(path);
   const last = plain.lastIndexOf('/v1/');
-  const segments = plain.split('/').slice(1);
+  // What Anthropic's API has below its messages is not the other API's.
+  const segments = plain.startsWith('/v1/messages/') ? [] : plain.split('/').slice(1);
   // Longest first: `/api/openai/chat/completions` means `/v1/chat/completions`, not `/v1/completions`.
   const suffixes = segments.map((_, index) => `/v1/${segments.slice(index).join('/')}`);
   return [plain, ...(last > 0 ? [plain.slice(last)] : []), ...suffixes];

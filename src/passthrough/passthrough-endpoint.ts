@@ -47,6 +47,7 @@ const MAX_ANSWER = 4 * 1024 * 1024;
 /** Items may contain images. */
 const MAX_ITEMS = 32 * 1024 * 1024;
 const MAX_ERROR = 1024 * 1024;
+const OTHER_API = "This URL is of OpenAI's API here, and not offered to clients of Anthropic's.";
 const NO_BODY = Buffer.alloc(0);
 const NONE: ReadonlySet<string> = new Set();
 
@@ -121,6 +122,8 @@ export class Passthrough {
     if (passthrough === undefined || upstream === undefined || !isOffered(path, passthrough.paths)) {
       throw new GatewayError('unknown_url');
     }
+    // Both APIs have these paths: a file must not go to a vendor that its client did not mean.
+    if (exchange.isAnthropic) throw new GatewayError('unknown_url', OTHER_API);
     const principal = await identify(authenticator, exchange);
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);

@@ -68,6 +68,7 @@ beforeAll(async () => {
         Pro: {},
       },
       currency: 'usd',
+      passthrough: { upstream: 'openai', paths: ['/v1/files'] },
       stream: { keepalive: '200ms' },
       retry: { budget: 1 },
     },
@@ -489,18 +490,32 @@ describe('errors have the shape of the API', () => {
       { status: 404, type: 'not_found_error', code: 'unknown_url' },
     ],
     [
+      'a path that neither API has here',
+      () => post(BODY, {}, '/v1/agents'),
+      { status: 404, type: 'not_found_error', code: 'unknown_url' },
+    ],
+    [
+      'a file, which is not for the vendor of the other API',
+      () => post(BODY, {}, '/v1/files?beta=true'),
+      { status: 404, type: 'not_found_error', code: 'unknown_url' },
+    ],
+    [
       'an unknown model by its path',
       () => fetch(`${gateway.url}/v1/models/none`, { headers: { 'x-api-key': key } }),
       { status: 404, type: 'not_found_error', code: 'model_not_found' },
     ],
   ])('%s', async (_, ask, expected) => {
+    const at = [first.requests.length, second.requests.length];
     expect(await errorOf(await ask())).toEqual(expected);
+    expect([first.requests.length, second.requests.length]).toEqual(at);
   });
 
   test('a model of this API is not offered on the others', async () => {
     const response = await post(BODY, {}, '/v1/chat/completions');
     expect(response.status).toBe(404);
-    expect(await response.json()).toMatchObject({ error: { code: 'endpoint_not_offered', param: null } });
+    expect(await response.json()).toMatchObject({
+      error: { code: 'endpoint_not_offered', type: 'not_found_error' },
+    });
   });
 
   test('a tier without the endpoint gets an error that says so', async () => {

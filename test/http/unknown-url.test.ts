@@ -45,6 +45,8 @@ test.each([
 test('a path that is near to none is named alone', () => {
   expect(messageOf('/favicon.ico', 'GET')).toBe('Unknown request URL: GET /favicon.ico.');
   expect(messageOf('/', 'GET')).toBe('Unknown request URL: GET /.');
+  // Anthropic's batches are not the other API's models.
+  expect(messageOf('/v1/messages/models')).toBe('Unknown request URL: POST /v1/messages/models.');
 });
 
 test.each([

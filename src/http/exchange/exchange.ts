@@ -35,12 +35,14 @@ function newId(): string {
   return `req_${reserve.toString('hex', start, reserveAt)}`;
 }
 
-/** Whether the path is of Anthropic's API; the list of models, which both have, is by the headers of its clients. */
+/** Whether the path is of Anthropic's API, or the headers are those of its clients; some send no version for the list of models. */
 function isAnthropic(target: string, { headers }: IncomingMessage): boolean {
-  if (target.startsWith('/v1/messages')) return true;
-  if (!target.startsWith('/v1/models')) return false;
-  const isKeyAlone = headers['x-api-key'] !== undefined && headers.authorization === undefined;
-  return isKeyAlone || headers['anthropic-version'] !== undefined;
+  if (headers['anthropic-version'] !== undefined || target.startsWith('/v1/messages')) return true;
+  return (
+    target.startsWith('/v1/models') &&
+    headers['x-api-key'] !== undefined &&
+    headers.authorization === undefined
+  );
 }
 
 export class Exchange {

@@ -181,7 +181,7 @@ export const pythonClients: readonly ComparedClient[] = [
         requirements,
         program: ['openai_sdk.py', kind],
         // The older version has no WebSockets for responses.
-        calls: requirements === 'openai-1' ? OPENAI_CALLS : [...OPENAI_CALLS, 'responses.websocket'],
+        calls: requirements === 'openai-1' ? OPENAI_CALLS : ['responses.websocket', ...OPENAI_CALLS],
       }),
     ),
   ),
