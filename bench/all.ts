@@ -24,6 +24,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   },
   { blocks: ['keys'], words: ['bench/many-keys.ts', '--write'] },
   { blocks: ['overload'], words: ['bench/overload.ts', '--write'] },
+  { blocks: ['workers'], words: ['bench/workers.ts', '--write'] },
   { blocks: ['replicas'], words: ['bench/replicas.ts', '--write'] },
   {
     blocks: ['many-streams'],

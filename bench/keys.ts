@@ -1,5 +1,6 @@
 // What keys cost in a fleet: how soon a revoked key is refused everywhere, what a Redis that hangs adds to a request, what a
 // flood of bad keys does to good ones, and how long an emptied Redis takes to warm. `node bench/keys.ts`; `--help` says the rest.
+
 import { randomBytes } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { isMainThread, Worker, workerData } from 'node:worker_threads';
@@ -20,12 +21,14 @@ import { createLogger } from '../src/telemetry/log/logger.ts';
 import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
 import { type Fleet, startFleet } from '../test/helpers/fleet.ts';
 import { pause } from '../test/helpers/wait.ts';
+import { askCold } from './cold-fleet.ts';
 
 const USAGE = `node bench/keys.ts [--replicas N] [--revocations N] [--rounds N] [--json]
 
   --replicas N      gateway processes on one Redis and one PostgreSQL (default 3)
   --revocations N   (default 1000)
   --rounds N        pairs of phases without and with a flood of bad keys, 4 s each (default 5)
+  --cold            only keys that no replica has seen, all at once, with an empty Redis
   --json            figures as JSON on stdout
 
 Needs Linux, redis-server and PostgreSQL. Everything is on loopback and stopped at the end.
@@ -36,6 +39,7 @@ const PHASE_MS = 4000;
 /** After this time without use a key has to be confirmed. */
 const STALE_MS = 5200;
 const WARM_KEYS = 100;
+const COLD_KEYS = 504;
 
 interface Spread {
   readonly count: number;
@@ -355,6 +359,7 @@ async function main(argv: string[]): Promise<number> {
       replicas: { type: 'string', default: '3' },
       revocations: { type: 'string', default: '1000' },
       rounds: { type: 'string', default: '5' },
+      cold: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
@@ -371,13 +376,21 @@ async function main(argv: string[]): Promise<number> {
   await using stack = new AsyncDisposableStack();
   const bench = await open(stack, number('replicas'));
   tell('The fleet runs.');
-  const report = {
-    replicas: number('replicas'),
-    revocation: await revocations(bench, number('revocations')),
-    flood: await flood(bench, number('rounds')),
-    paused_redis: await pausedRedis(bench),
-    warming: await warming(bench, stack),
-  };
+  const cold = async () =>
+    askCold(
+      bench.fleet,
+      (await bench.issue(COLD_KEYS, 'proved')).map((key) => key.reveal()),
+    );
+  const report = values.cold
+    ? { replicas: number('replicas'), cold: await cold() }
+    : {
+        replicas: number('replicas'),
+        revocation: await revocations(bench, number('revocations')),
+        flood: await flood(bench, number('rounds')),
+        paused_redis: await pausedRedis(bench),
+        cold: await cold(),
+        warming: await warming(bench, stack),
+      };
   process.stdout.write(values.json ? `${JSON.stringify(report, null, 2)}\n` : lines(report).join('\n'));
   return 0;
 }

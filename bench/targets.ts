@@ -150,6 +150,22 @@ const TARGETS: readonly Target[] = [
     at: ['beside-20', 'gateway', 'endless_ratio'],
   },
   {
+    text: '504 cold keys on three replicas with an empty Redis, until the last answer',
+    kind: 'at most',
+    limit: 15_000,
+    digits: 0,
+    unit: ' ms',
+    at: ['fleet-keys', 'clients of the SDK, all at once', 'ms'],
+  },
+  {
+    text: 'Clients of the SDK that gave up meanwhile',
+    kind: 'at most',
+    limit: 0,
+    digits: 0,
+    unit: '',
+    at: ['fleet-keys', 'clients of the SDK, all at once', 'gave_up'],
+  },
+  {
     text: 'First answer after `npm start`',
     kind: 'at most',
     limit: 350,

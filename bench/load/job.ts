@@ -92,8 +92,10 @@ export const streamsResult = z.object({
   transit_p99_ms: z.number().nullable(),
   /** Between two words of a stream. */
   gap_p99_ms: z.number().nullable(),
-  /** Share of the words that came no more than 100 ms after they were due by the pace of their stream. */
+  /** Share of the words that came no more than 100 ms after they were due by the pace of their stream; none of a refused one did. */
   in_time: z.number().nullable(),
+  /** Streams of timed words that were answered 503. */
+  refused: z.number(),
 });
 
 export type RequestsResult = z.infer<typeof requestsResult>;

@@ -1,6 +1,6 @@
 // Load of streams: many at once, every byte compared with what it must be, or every word timed; or held open and silent.
 import { quantile } from '../figures.ts';
-import { Connection } from './connection.ts';
+import { Connection, type Sink } from './connection.ts';
 import type { Job, JobOf, StreamsResult } from './job.ts';
 import { requestBytes } from './requests.ts';
 import { clockMicroseconds, stampsIn, streamFrames } from './traffic.ts';
@@ -9,6 +9,10 @@ import { clockMicroseconds, stampsIn, streamFrames } from './traffic.ts';
 const SILENCE_MS = 30_000;
 /** A word that arrives this much later than it was due has been late for whoever reads. */
 const LATE_MS = 100;
+/** Of a timed stream, those without a time: a role and a finish reason. */
+const STILL_FRAMES = 2;
+/** What a client waits that holds a stream and was told that the gateway is overloaded. */
+const AGAIN_MS = 100;
 
 interface Seen {
   pieces: number;
@@ -19,6 +23,7 @@ interface Seen {
   readonly transit: number[];
   readonly gaps: number[];
   late: number;
+  refused: number;
 }
 
 export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
@@ -34,6 +39,7 @@ export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
     transit: [],
     gaps: [],
     late: 0,
+    refused: 0,
   };
   const watch = setInterval(() => {
     if (performance.now() - seen.heard < SILENCE_MS) return;
@@ -47,7 +53,7 @@ export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
     connection.destroy();
   });
   clearInterval(watch);
-  const chunks = concurrency * times * pace.frames;
+  const chunks = (concurrency * times - seen.refused) * pace.frames;
   const of = (values: readonly number[], share: number) =>
     values.length === 0 ? null : quantile(values, share);
   return {
@@ -60,8 +66,15 @@ export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
     transit_p50_ms: of(seen.transit, 0.5),
     transit_p99_ms: of(seen.transit, 0.99),
     gap_p99_ms: of(seen.gaps, 0.99),
-    in_time: seen.transit.length === 0 ? null : 1 - seen.late / seen.transit.length,
+    in_time: inTime(seen, pace.frames - STILL_FRAMES),
+    refused: seen.refused,
   };
+}
+
+/** Every word of a stream that was refused by an overloaded proxy is late. */
+function inTime({ transit, late, refused }: Seen, words: number): number | null {
+  const all = transit.length + refused * words;
+  return all === 0 ? null : 1 - (late + refused * words) / all;
 }
 
 /** Resolves when every stream has its first words, and all of them stand open. */
@@ -74,15 +87,21 @@ function heldStream(asked: Job, bytes: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
     const connection = new Connection(new URL(asked.url));
     let frames = 0;
-    connection.request(bytes, {
+    const open = () => connection.request(bytes, sink);
+    const sink: Sink = {
       data(piece) {
         // A role and a word, however they are cut.
         frames += piece.toString('latin1').split('\n\n').length - 1;
         if (frames >= 2) resolve();
       },
-      end: (status) => reject(new Error(`a held stream ended, with status ${status}`)),
+      end(status) {
+        frames = 0;
+        if (status === 503) setTimeout(open, AGAIN_MS);
+        else reject(new Error(`a held stream ended, with status ${status}`));
+      },
       fail: reject,
-    });
+    };
+    open();
   });
 }
 
@@ -142,7 +161,10 @@ function stream(
       },
       end(status) {
         seen.open -= 1;
-        if (status !== 200) fail(new Error(`status ${status}`));
+        if (status === 503 && expected === undefined) {
+          seen.refused += 1;
+          resolve();
+        } else if (status !== 200) fail(new Error(`status ${status}`));
         else if (expected !== undefined && at !== expected.length)
           fail(new Error(`${at} of ${expected.length} bytes`));
         else if (expected === undefined && !tail.includes('data: [DONE]'))

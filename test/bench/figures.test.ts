@@ -8,6 +8,7 @@ import { type RecordedRun, readRuns, runsTable } from '../../bench/recorded-runs
 import { merge } from '../../bench/report.ts';
 import { tableOf } from '../../bench/section.ts';
 import { judge } from '../../bench/targets.ts';
+import { busierShare } from '../../bench/workers.ts';
 
 test('a figure is the median of an odd and of an even number of rounds, with the spread', () => {
   expect(figureOf([3, 1, 2])).toEqual({ median: 2, min: 1, max: 3 });
@@ -172,4 +173,10 @@ test('runs are shown side by side, with the number of those that met a target', 
   expect(cells[3]).toEqual(['', 'nginx', '', '12.3', '12.3', '12.3', '', '']);
   expect(table).toContain('- 2026-01-02T00:00:00Z: m; v; commit c; load before it 0.1; `x`');
   expect(() => readRuns()).not.toThrow();
+});
+
+test('the share of the busier worker is read from the access log', () => {
+  const line = (worker: number) => `{"level":30,"worker":${worker},"msg":"request"}\n`;
+  expect(busierShare(`${line(1)}${line(2)}${line(2)}{"msg":"of the primary"}\n${line(2)}`)).toBe(75);
+  expect(busierShare('')).toBeNaN();
 });

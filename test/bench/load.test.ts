@@ -236,3 +236,25 @@ test('words are in time by the pace of their stream, counted from its first word
   expect(failed, out).toBe(false);
   expect(JSON.parse(out).in_time).toBe(0.5);
 });
+
+test('of a stream that is refused, no word is in time, and one that is held is asked for again', async () => {
+  const refusal = 'HTTP/1.1 503 X\r\ncontent-length: 2\r\n\r\n{}';
+  const whole = Array.from({ length: 4 }, () => timedFrame('m'));
+  let asked = 0;
+  await using server = await serve((socket) => {
+    asked += 1;
+    if (asked % 2 === 1) socket.write(refusal);
+    else socket.write(streamOf([...whole, Buffer.from('data: [DONE]\n\n')]));
+  });
+  const pace = { frames: 6, every: 10, kind: 'timed' };
+  const job = { ...JOB, kind: 'streams', url: server.url, concurrency: 1, times: 2, ramp_ms: 0, pace };
+  const { failed, out } = await run(job);
+  expect(failed, out).toBe(false);
+  expect(JSON.parse(out)).toMatchObject({ refused: 1, in_time: 0.5 });
+  const hold = spawn(process.execPath, [MAIN, JSON.stringify({ ...job, kind: 'hold' })]);
+  const [said] = await once(hold.stdout, 'data');
+  expect(String(said)).toBe('held 1\n');
+  expect(asked).toBe(4);
+  hold.stdin.end();
+  await once(hold, 'close');
+});

@@ -1,0 +1,52 @@
+// Keys that no replica has seen, all at once, when Redis is empty: how long it takes until each client has its answer, and whether one
+// gives up. The clients are those of the official SDK, with its defaults.
+import OpenAI from 'openai';
+import type { Fleet } from '../test/helpers/fleet.ts';
+
+export interface ColdKeys {
+  readonly keys: number;
+  readonly ms: number;
+  readonly argon2_runs: number;
+  /** Requests that were answered 503 and asked again. */
+  readonly retried: number;
+  /** Clients that handed an error to their user. */
+  readonly gave_up: number;
+  /** Their errors, by status and code. */
+  readonly codes: Readonly<Record<string, number>>;
+}
+
+/** @param keys texts of good keys that nobody has used; they are spread evenly over the replicas */
+export async function askCold(fleet: Fleet, keys: readonly string[]): Promise<ColdKeys> {
+  const runs = () => fleet.metric('tollgate_argon2_runs_total{purpose="verify"}');
+  await fleet.redis.flush();
+  const before = await runs();
+  let requests = 0;
+  let gave_up = 0;
+  const codes: Record<string, number> = {};
+  const counting: typeof fetch = (...asked) => {
+    requests += 1;
+    return fetch(...asked);
+  };
+  const began = performance.now();
+  await Promise.all(
+    keys.map(async (apiKey, index) => {
+      const url = fleet.replicas[index % fleet.replicas.length]?.gateway.url;
+      const baseURL = `${new URL(url ?? '').origin}/v1`;
+      const client = new OpenAI({ apiKey, baseURL, fetch: counting });
+      await client.models.list().catch((error: unknown) => {
+        gave_up += 1;
+        const code = error instanceof OpenAI.APIError ? `${error.status} ${error.code}` : `${error}`;
+        codes[code] = (codes[code] ?? 0) + 1;
+      });
+    }),
+  );
+  const ms = Math.round(performance.now() - began);
+  return {
+    keys: keys.length,
+    ms,
+    argon2_runs: (await runs()) - before,
+    retried: requests - keys.length,
+    gave_up,
+    codes,
+  };
+}
