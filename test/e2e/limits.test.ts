@@ -251,7 +251,7 @@ describe('on three replicas', () => {
   const limits = { requests_per_minute: 15, concurrency: 50 };
 
   beforeAll(async () => {
-    fleet = await startFleet({ gateway: { config: configOf(limits) } });
+    fleet = await startFleet({ postgres: 'shared', gateway: { config: configOf(limits) } });
   }, FLEET_TIMEOUT);
   afterAll(() => fleet?.[Symbol.asyncDispose]());
 

@@ -6,7 +6,7 @@ import type { Terms } from '../../src/config/terms.ts';
 import { openStore } from '../../src/store/open.ts';
 import { closedPort } from '../helpers/closed-port.ts';
 import { startFleet } from '../helpers/fleet.ts';
-import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
+import { type Gateway, type GatewayOptions, runCommand, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json } from '../helpers/hostile-upstream.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';
@@ -316,12 +316,13 @@ async function inWaves<Result>(times: number, work: (index: number) => Promise<R
   return results;
 }
 
+/** In this process: what they share is in Redis and in the database. */
+const twoReplicas = (gateway: GatewayOptions) =>
+  startFleet({ replicas: 2, postgres: 'shared', gateway: { ...gateway, process: false } });
+
 describe('three holders of a team on two replicas', () => {
   test('share its limits to the last request', async () => {
-    await using fleet = await startFleet({
-      replicas: 2,
-      gateway: { config: configOf({ requests_per_day: 100 }) },
-    });
+    await using fleet = await twoReplicas({ config: configOf({ requests_per_day: 100 }) });
     const config = ['--config', fleet.configFile];
     const tollgate = async (...words: string[]) => {
       const { code, stdout, stderr } = await runCommand([...words, ...config]);
@@ -343,7 +344,7 @@ describe('three holders of a team on two replicas', () => {
     await using receiver = await startReceiver();
     const secret = 'the secret of the webhook';
     const top = { budgets: { webhook: { url: receiver.url, secret } } };
-    await using fleet = await startFleet({ replicas: 2, gateway: { config: configOf({}, { top }) } });
+    await using fleet = await twoReplicas({ config: configOf({}, { top }) });
     const [one, two] = fleet.replicas.map(({ gateway }) => gateway);
     if (one === undefined || two === undefined) throw new Error('no replicas');
     await command(one, 'teams', 'add', 'Search', '--budget', '30/month', '--soft', '50%');
@@ -443,7 +444,7 @@ describe('explain --key', () => {
   });
 
   test('says what replicas count together in Redis', async () => {
-    await using fleet = await startFleet({ replicas: 2, gateway: { config: configOf(tier, { models }) } });
+    await using fleet = await twoReplicas({ config: configOf(tier, { models }) });
     const [one, two] = fleet.replicas.map(({ gateway }) => gateway);
     if (one === undefined || two === undefined) throw new Error('no replicas');
     const key = (await command(one, 'keys', 'issue', '--tier', 'Lite')).trim();

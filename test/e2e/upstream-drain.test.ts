@@ -215,7 +215,7 @@ describe('with Redis', () => {
   let fleet: Fleet;
   beforeAll(async () => {
     for (const each of [a, b]) each.always(json(200, completion()));
-    fleet = await startFleet({ replicas: 2, gateway: options() });
+    fleet = await startFleet({ replicas: 2, postgres: 'shared', gateway: { ...options(), process: false } });
   }, FLEET_TIMEOUT);
   afterAll(() => fleet?.[Symbol.asyncDispose]());
 

@@ -1,4 +1,4 @@
-// Several gateway processes on one Redis and one PostgreSQL, each with its own way to Redis that a test can cut.
+// Several gateways, by default processes, on one Redis and one PostgreSQL, each with its own way to Redis that a test can cut.
 import { writeFile } from 'node:fs/promises';
 import { type Cable, startCable } from './cable.ts';
 import {
@@ -11,6 +11,7 @@ import {
 } from './gateway.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, startPostgres } from './postgres.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from './redis.ts';
+import { sharedPostgres } from './shared-servers.ts';
 import { tempDir } from './wait.ts';
 
 /** For `beforeAll` of a file that starts a fleet, in milliseconds. */
@@ -24,6 +25,7 @@ export interface Replica {
 
 export interface Fleet extends AsyncDisposable {
   readonly redis: RedisServer;
+  /** Its own server; fails when it has none. */
   readonly postgres: PostgresServer;
   /** The database of this fleet. */
   readonly database: string;
@@ -42,16 +44,23 @@ export interface Fleet extends AsyncDisposable {
 
 export interface FleetOptions {
   readonly replicas?: number;
+  /** Default: of its own. The shared one for tests that do not stop it. */
+  readonly postgres?: 'own' | 'shared';
   readonly gateway?: GatewayOptions;
 }
 
 const SECRET = 'a secret of the test';
 
-export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOptions = {}): Promise<Fleet> {
+export async function startFleet({
+  replicas: count = 3,
+  gateway = {},
+  postgres: kind = 'own',
+}: FleetOptions = {}): Promise<Fleet> {
   await using stack = new AsyncDisposableStack();
   const redis = stack.use(await startRedis());
-  const postgres = stack.use(await startPostgres());
-  const database = await postgres.createDatabase();
+  const own = kind === 'own' ? stack.use(await startPostgres()) : undefined;
+  const database =
+    own === undefined ? await stack.use(await sharedPostgres()).createStore() : await own.createDatabase();
   const replicas: Replica[] = [];
   // Of its own, because replicas join later, too.
   const joined = stack.use(new AsyncDisposableStack());
@@ -82,7 +91,10 @@ export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOpt
   const all = stack.move();
   return {
     redis,
-    postgres,
+    get postgres() {
+      if (own === undefined) throw new Error('this fleet has no PostgreSQL of its own');
+      return own;
+    },
     database,
     configFile,
     secret: SECRET,
@@ -90,9 +102,7 @@ export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOpt
     join,
     keys: (...words) => runCommand(['keys', ...words, '--config', configFile]),
     async metric(sample) {
-      const running = replicas.filter(
-        ({ gateway }) => gateway.child.exitCode === null && gateway.child.signalCode === null,
-      );
+      const running = replicas.filter(({ gateway }) => gateway.isRunning);
       const values = await Promise.all(running.map(({ gateway }) => gateway.metric(sample)));
       return values.reduce((sum, value) => sum + value, 0);
     },

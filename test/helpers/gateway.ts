@@ -132,6 +132,12 @@ export class Gateway implements AsyncDisposable {
     return this.#running.child;
   }
 
+  /** Whether its process runs, which may be this one. */
+  get isRunning(): boolean {
+    const { child } = this.#running;
+    return child === undefined || (child.exitCode === null && child.signalCode === null);
+  }
+
   /** Lines of the log so far, parsed. */
   get logs(): readonly LogLine[] {
     return this.#log.lines;
