@@ -41,11 +41,11 @@ export async function findOrder({ billing }: Store, name: string): Promise<Order
 }
 
 /** An order in one line, for people. */
-export function orderLine(order: Order): string {
-  const ends = order.endsAt === null ? '' : `, ends at ${order.endsAt}`;
-  const until = `${order.paidUntil === null ? '' : `, paid until ${order.paidUntil}`}${ends}`;
+export function orderLine(order: ReturnType<typeof orderFields>): string {
+  const ends = order.ends_at === null ? '' : `, ends at ${order.ends_at}`;
+  const until = `${order.paid_until === null ? '' : `, paid until ${order.paid_until}`}${ends}`;
   const why = order.reason === null ? '' : `: ${order.reason}`;
-  return `${order.createdAt}  ${order.id} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
+  return `${order.created_at}  ${order.order} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
 }
 
 const COLUMNS = ['created_at', 'order', 'tier', 'state', 'standing', 'paid_until', 'ends_at', 'reason'];

@@ -3,7 +3,8 @@
 import { changeHolder } from '../../auth/holder-change.ts';
 import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
-import { holderFields, publicFields, termsFields, tierFields } from '../../console/record-fields.ts';
+import { wholeHolder } from '../../console/owner-records.ts';
+import { holderFields, publicFields } from '../../console/record-fields.ts';
 import { BILLING_STATUSES, type HolderChange, isPrefix } from '../../store/key-record.ts';
 import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
@@ -38,7 +39,7 @@ import {
   labelText,
   REMOVED_LABEL,
   readName,
-  teamId,
+  teamNamed,
   termsOptions,
   termsOptionsOf,
 } from './owner-options.ts';
@@ -96,7 +97,7 @@ const list = command('list', 'list holders', {
       labels: labelOptions(given),
     };
     return withStore(given, io, 'must exist', async (store) => {
-      const filter = { ...conditions, ...(team && { teamId: await teamId(store, team) }) };
+      const filter = { ...conditions, ...(team && { teamId: (await teamNamed(store, team)).id }) };
       const page = (limit: number, last?: HolderSummary) =>
         store.organisation.searchHolders(filter, limit, last?.id);
       return writeList(io, given.json, page, holderFields, COLUMNS, shownOf);
@@ -114,32 +115,14 @@ const show = command('show', 'show a holder and its keys', {
       const id = await holderId(store, named);
       const holder = id === undefined ? undefined : await store.findHolder(id);
       if (holder === undefined) throw noSuchHolder();
-      const [labels, keys] = [
-        await store.organisation.labelsOf(holder.id),
-        await store.listKeys({ holderId: holder.id, limit: 1000 }),
-      ];
-      const team =
-        holder.teamId === null ? undefined : await store.organisation.findTeam({ id: holder.teamId });
-      const { id: holderIdShown, name, tier, standing, createdAt: created_at, terms } = holder;
-      const fields = {
-        holder: holderIdShown,
-        name,
-        team: team?.name ?? null,
-        tier,
-        standing,
-        labels,
-        ...termsFields(terms),
-        ...tierFields(dynamic.tiers[tier]),
-        created_at,
-      };
-      const { tier_limits: _limits, tier_budget: _budget, ...own } = fields;
-      const texts = termsTexts(terms, dynamic.tiers[tier], dynamic.currency);
-      const lines = fieldLines({ ...own, labels: labelText(labels) || null, ...texts }, 12);
-      const keyLines = keys.map((key) =>
-        `  ${key.prefix}  ${key.state.padEnd(11)}  last used ${key.lastUsed ?? 'never'}  ${key.name ?? ''}`.trimEnd(),
+      const record = await wholeHolder(store, dynamic, holder);
+      const { tier_limits: _limits, tier_budget: _budget, keys, ...own } = record;
+      const texts = termsTexts(holder.terms, dynamic.tiers[holder.tier], dynamic.currency);
+      const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
+      const keyLines = keys.map(({ prefix, state, last_used, name }) =>
+        `  ${prefix}  ${state.padEnd(11)}  last used ${last_used ?? 'never'}  ${name ?? ''}`.trimEnd(),
       );
-      const all = { ...fields, keys: keys.map(publicFields) };
-      return print(io, given.json, all, [...lines, 'keys', ...keyLines]);
+      return print(io, given.json, record, [...lines, 'keys', ...keyLines]);
     });
   },
 });
@@ -180,7 +163,7 @@ const set = command('set', 'change a holder', {
       };
       const isLimited = holder !== undefined && termsOf(holder.terms) !== undefined;
       const terms = (before: Terms) => termsOf(before) ?? before;
-      const joined = given.team && (await teamId(store, given.team));
+      const joined = given.team && (await teamNamed(store, given.team)).id;
       return { ...(joined && { teamId: joined }), ...(isLimited && { terms }) };
     };
     return change(given, operand, wanted, 'is changed', io, more);

@@ -4,7 +4,8 @@ import { announceChanged } from '../../auth/holder-change.ts';
 import { revokeKey } from '../../auth/key-issuer.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
-import { listedFields, orderFields, publicFields, tierFields } from '../../console/record-fields.ts';
+import { wholeKey } from '../../console/owner-records.ts';
+import { listedFields, publicFields } from '../../console/record-fields.ts';
 import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
@@ -27,7 +28,7 @@ import {
   labelText,
   readExpiry,
   readName,
-  teamId,
+  teamNamed,
   termsOptions,
 } from './owner-options.ts';
 
@@ -59,7 +60,7 @@ const listKeys = command('list', 'list keys', {
       labels: labelOptions(given),
     };
     return withStore(given, io, 'must exist', async (store) => {
-      const filter = { ...conditions, ...(team && { teamId: await teamId(store, team) }) };
+      const filter = { ...conditions, ...(team && { teamId: (await teamNamed(store, team)).id }) };
       const page = (limit: number, last?: ListedKey) =>
         store.listKeys({ ...filter, limit, ...(last && { after: last.prefix }) });
       return writeList(io, given.json, page, listedFields, COLUMNS, shownOf);
@@ -80,28 +81,21 @@ function showCommand(name: string, about: string, isWhole: boolean) {
       return withStore(given, io, 'must exist', async (store, { dynamic }) => {
         const [key] = await store.listKeys({ prefix, limit: 1 });
         if (key === undefined) throw noSuchKey();
-        const changes = await store.historyOf(prefix);
-        const shown = changes.map(({ kind, version, ...by }) => {
-          const { at, actor, reason } = by;
-          return { kind, version, at, actor, reason };
-        });
-        if (!isWhole) return print(io, given.json, shown, changes.map(eventLine));
-        const orders = await store.billing.ordersOf(key.holderId);
-        const fields = { ...listedFields(key), labels: await store.organisation.labelsOf(key.holderId) };
-        const ofTier = tierFields(dynamic.tiers[key.tier]);
-        const all = { ...fields, ...ofTier, events: shown, orders: orders.map(orderFields) };
+        const record = await wholeKey(store, dynamic, key);
+        const { tier_limits: _limits, tier_budget: _budget, events, orders, ...own } = record;
+        if (!isWhole) return print(io, given.json, events, events.map(eventLine));
         const texts = termsTexts(key.terms, undefined, dynamic.currency);
-        const lines = fieldLines({ ...fields, labels: labelText(fields.labels) || null, ...texts }, 12);
+        const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
         const ordered =
           orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
-        const history = changes.map((change) => `  ${eventLine(change)}`);
-        return print(io, given.json, all, [...lines, 'events', ...history, ...ordered]);
+        const history = events.map((event) => `  ${eventLine(event)}`);
+        return print(io, given.json, record, [...lines, 'events', ...history, ...ordered]);
       });
     },
   });
 }
 
-function eventLine({ at, kind, version, actor, reason }: KeyChange): string {
+function eventLine({ at, kind, version, actor, reason }: Omit<KeyChange, 'id' | 'prefix'>): string {
   return `${at}  ${kind}, version ${version}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
 }
 

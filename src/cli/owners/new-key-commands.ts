@@ -25,7 +25,7 @@ import {
   labelOptions,
   readExpiry,
   readName,
-  teamId,
+  teamNamed,
   termsOptions,
   termsOptionsOf,
 } from './owner-options.ts';
@@ -92,7 +92,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
           ? await issuer.issue({
               ...order,
               ...{ tier, labels, ...(holder && { name: holder }) },
-              ...(team !== undefined && { teamId: await teamId(store, team) }),
+              ...(team !== undefined && { teamId: (await teamNamed(store, team)).id }),
             })
           : prefix !== undefined
             ? await issuer.issueFor(prefix, order)

@@ -7,6 +7,7 @@ import { formatDuration } from '../../config/schema/units.ts';
 import type { Terms } from '../../config/terms.ts';
 import { matchesModel } from '../../proxy/routes/access.ts';
 import { isPrefix, type LabelChange, type OwnerLabels } from '../../store/key-record.ts';
+import type { Team } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { didYouMean, oneOf, readTime, UsageError } from '../program/arguments.ts';
 import { flag, type Given, list, text } from '../program/command.ts';
@@ -98,17 +99,13 @@ function userName(): string {
   }
 }
 
-/** The id of the team with this name. @throws Error that names the nearest team */
-export async function teamId(store: Store, name: string): Promise<string> {
+/** @throws Error that names the nearest team */
+export async function teamNamed(store: Store, name: string): Promise<Team> {
   const team = await store.organisation.findTeam({ name });
-  if (team !== undefined) return team.id;
+  if (team !== undefined) return team;
   const teams = await store.organisation.listTeams({ limit: TEAMS_READ });
-  throw new Error(
-    `there is no team with this name${didYouMean(
-      name,
-      teams.map((each) => each.name),
-    )}`,
-  );
+  const names = teams.map((each) => each.name);
+  throw new Error(`there is no team with this name${didYouMean(name, names)}`);
 }
 
 /** Labels as text: `env=prod, team=search`. */

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { storableText } from '../../auth/stored-text.ts';
 import { NO_TERMS, type Terms } from '../../config/terms.ts';
+import { wholeTeam } from '../../console/owner-records.ts';
 import { teamFields, termsFields } from '../../console/record-fields.ts';
 import type { TeamEvent, TeamResult, TeamSummary } from '../../store/organisation-record.ts';
 import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
@@ -19,7 +20,7 @@ import {
   labelOptions,
   labelText,
   REMOVED_LABEL,
-  teamId,
+  teamNamed,
 } from './owner-options.ts';
 
 const CHANGE = {
@@ -68,20 +69,13 @@ const show = command('show', 'show a team and its history', {
   examples: ['teams show search', 'teams show search --json'],
   run: (given, io, operand) =>
     withStore(given, io, 'must exist', async (store, { dynamic }) => {
-      const id = await teamId(store, operand);
-      const [team, labels, events] = await Promise.all([
-        store.organisation.findTeam({ id }),
-        store.organisation.labelsOf(id),
-        store.organisation.teamHistory(id),
-      ]);
-      if (team === undefined) throw new Error('the team was removed just now');
-      const { limits, budget } = termsFields(team.terms);
-      const shown = events.map(({ what, at, actor, reason }) => ({ what, at, actor, reason }));
-      const fields = { name: team.name, labels, limits, budget, created_at: team.createdAt, events: shown };
-      const { limits: ofLimits, budget: ofBudget } = termsTexts(team.terms, undefined, dynamic.currency);
-      const texts = { labels: labelText(labels) || '-', limits: ofLimits, budget: ofBudget };
-      const about = fieldLines({ name: team.name, created_at: team.createdAt, ...texts }, 12);
-      return print(io, given.json, fields, [...about, 'events', ...events.map(eventLine)]);
+      const team = await teamNamed(store, operand);
+      const record = await wholeTeam(store, team);
+      const { name, created_at } = record;
+      const { limits, budget } = termsTexts(team.terms, undefined, dynamic.currency);
+      const texts = { labels: labelText(record.labels) || '-', limits, budget };
+      const about = fieldLines({ name, created_at, ...texts }, 12);
+      return print(io, given.json, record, [...about, 'events', ...record.events.map(eventLine)]);
     }),
 });
 
@@ -97,14 +91,18 @@ const set = command('set', 'change a team', {
     };
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store, { dynamic }) => {
-      const id = await teamId(store, operand);
-      const team = await store.organisation.findTeam({ id });
+      const team = await teamNamed(store, operand);
       const termsOf = (before: Terms) =>
         limitOptions(given, before, { kind: 'team', config: dynamic }, false);
-      const isLimited = team !== undefined && termsOf(team.terms) !== undefined;
+      const isLimited = termsOf(team.terms) !== undefined;
       const terms = (before: Terms) => termsOf(before) ?? before;
       const changed = { ...change, ...(isLimited && { terms }) };
-      return writeResult(given.json, io, 'changed', await store.organisation.changeTeam(id, changed, by));
+      return writeResult(
+        given.json,
+        io,
+        'changed',
+        await store.organisation.changeTeam(team.id, changed, by),
+      );
     });
   },
 });
@@ -116,7 +114,7 @@ const remove = command('remove', 'remove a team without holders; its usage stays
   run: (given, io, operand) => {
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store) => {
-      const outcome = await store.organisation.removeTeam(await teamId(store, operand), by);
+      const outcome = await store.organisation.removeTeam((await teamNamed(store, operand)).id, by);
       if (outcome === 'has_holders')
         throw new Error(
           'the team has holders: move them with tollgate holders set HOLDER --team NAME or --no-team',
@@ -154,7 +152,7 @@ async function writeResult(
   return 0;
 }
 
-function eventLine({ at, what, actor, reason }: TeamEvent): string {
+function eventLine({ at, what, actor, reason }: Omit<TeamEvent, 'id' | 'teamId'>): string {
   return `  ${at}  ${what}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
 }
 

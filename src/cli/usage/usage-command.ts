@@ -12,7 +12,7 @@ import {
   type UsageQuery,
 } from '../../store/usage-record.ts';
 import { hourOf } from '../../usage/records/utc-hours.ts';
-import { holderId, LABEL_FILTER, labelOptions, teamId } from '../owners/owner-options.ts';
+import { holderId, LABEL_FILTER, labelOptions, teamNamed } from '../owners/owner-options.ts';
 import { didYouMean, oneOf, UsageError } from '../program/arguments.ts';
 import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
 import { write } from '../program/terminal.ts';
@@ -154,7 +154,7 @@ async function ownerOf(
   { team, holder }: { readonly team: string | undefined; readonly holder: string | undefined },
   prefix: Awaited<ReturnType<typeof readPrefix>> | undefined,
 ): Promise<Pick<UsageQuery, 'holderId' | 'teamId'>> {
-  const teamOnly = team === undefined ? {} : { teamId: await teamId(store, team) };
+  const teamOnly = team === undefined ? {} : { teamId: (await teamNamed(store, team)).id };
   if (prefix !== undefined && holder !== undefined) throw new UsageError('give either --holder or --key');
   if (prefix === undefined && holder === undefined) return teamOnly;
   const id =

@@ -1,0 +1,44 @@
+// A key, a holder and a team with all that the API and `--json` show of one of them.
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import type { Holder, ListedKey } from '../store/key-record.ts';
+import type { Team } from '../store/organisation-record.ts';
+import type { Store } from '../store/store.ts';
+import { listedFields, orderFields, termsFields, tierFields } from './record-fields.ts';
+
+const KEYS_OF_HOLDER = 1000;
+
+export async function wholeKey(store: Store, { tiers }: DynamicConfig, key: ListedKey) {
+  const [labels, events, orders] = await Promise.all([
+    store.organisation.labelsOf(key.holderId),
+    store.historyOf(key.prefix),
+    store.billing.ordersOf(key.holderId),
+  ]);
+  return {
+    ...{ ...listedFields(key), labels, ...tierFields(tiers[key.tier]) },
+    events: events.map(({ kind, version, at, actor, reason }) => ({ kind, version, at, actor, reason })),
+    orders: orders.map(orderFields),
+  };
+}
+
+export async function wholeHolder(store: Store, { tiers }: DynamicConfig, holder: Holder) {
+  const { name, teamId, tier, standing, terms, createdAt } = holder;
+  const [labels, team, keys] = await Promise.all([
+    store.organisation.labelsOf(holder.id),
+    teamId === null ? undefined : store.organisation.findTeam({ id: teamId }),
+    store.listKeys({ holderId: holder.id, limit: KEYS_OF_HOLDER }),
+  ]);
+  return {
+    ...{ holder: holder.id, name, team: team?.name ?? null, tier, standing, labels },
+    ...{ ...termsFields(terms), ...tierFields(tiers[tier]), created_at: createdAt },
+    keys: keys.map(listedFields),
+  };
+}
+
+export async function wholeTeam({ organisation }: Store, { id, name, terms, createdAt }: Team) {
+  const [labels, events] = await Promise.all([organisation.labelsOf(id), organisation.teamHistory(id)]);
+  const { limits, budget } = termsFields(terms);
+  return {
+    ...{ name, labels, limits, budget, created_at: createdAt },
+    events: events.map(({ what, at, actor, reason }) => ({ what, at, actor, reason })),
+  };
+}
