@@ -1,11 +1,12 @@
-// Single records as the API shows them: before and after a change, and to compare what two operators change.
+// Single records as the API shows them: by themselves, before and after a change, and to compare what two operators change.
 import { z } from 'zod';
 import { isPrefix } from '../../store/key-record.ts';
 import { argvOf, commandJson } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { wholeHolder, wholeKey, wholeTeam } from '../owner-records.ts';
 import { orderFields } from '../record-fields.ts';
-import { upstream } from './api-schemas.ts';
+import { type ApiRoute, HOLDER, NAME, PREFIX, requireRecord, route } from './api-route.ts';
+import { holder, key, order, team, upstream } from './api-schemas.ts';
 
 export async function keyRecord({ store, config }: ConsoleDesk, prefix: string) {
   const [key] = isPrefix(prefix) ? await store.listKeys({ prefix, limit: 1 }) : [];
@@ -38,4 +39,35 @@ export async function upstreamRecords(desk: ConsoleDesk): Promise<readonly z.out
 
 export async function upstreamRecord(desk: ConsoleDesk, name: string) {
   return (await upstreamRecords(desk)).find((each) => each.upstream === name);
+}
+
+interface Kind {
+  /** Who changes such a record. */
+  readonly role: 'support' | 'admin';
+  /** The parameter of the path that names a record, and its form. */
+  readonly param: string;
+  readonly form: z.ZodString;
+  readonly answer: z.ZodType;
+  readonly recordOf: (desk: ConsoleDesk, name: string) => Promise<object | undefined>;
+}
+
+export const KINDS = {
+  keys: { role: 'support', param: 'prefix', form: PREFIX, answer: key, recordOf: keyRecord },
+  holders: { role: 'support', param: 'holder', form: HOLDER, answer: holder, recordOf: holderRecord },
+  teams: { role: 'admin', param: 'name', form: NAME, answer: team, recordOf: teamRecord },
+  orders: { role: 'support', param: 'order', form: NAME, answer: order, recordOf: orderRecord },
+  upstreams: { role: 'admin', param: 'name', form: NAME, answer: upstream, recordOf: upstreamRecord },
+} as const satisfies Record<string, Kind>;
+
+export type KindName = keyof typeof KINDS;
+
+/** The call that reads one record. */
+export function showRoute(kind: KindName, about: string): ApiRoute {
+  const { param, form, answer, recordOf } = KINDS[kind];
+  return route({
+    ...{ method: 'GET', path: `/${kind}/:${param}`, name: `${kind}.show`, role: 'viewer', about, answer },
+    params: { [param]: form },
+    run: async ({ desk, params }) =>
+      requireRecord(kind.slice(0, -1), await recordOf(desk, params[param] ?? '')),
+  });
 }

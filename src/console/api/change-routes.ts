@@ -4,43 +4,22 @@ import { GatewayError } from '../../errors.ts';
 import { isPrefix } from '../../store/key-record.ts';
 import { argvOf, commandJson, done } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
-import { holderRecord, keyRecord, orderRecord, teamRecord, upstreamRecord } from './api-records.ts';
-import { type AnyCall, type ApiRoute, HOLDER, NAME, PREFIX, requireRecord, route } from './api-route.ts';
+import { KINDS, type KindName, keyRecord } from './api-records.ts';
+import { type AnyCall, type ApiRoute, NAME, PREFIX, requireRecord, route } from './api-route.ts';
 import {
   changed,
-  holder,
   key,
   labelChange,
   limitArguments,
   limitChanges,
   modelLimits,
   newLabels,
-  order,
   reason,
   team,
   termsFields,
   tier,
-  upstream,
 } from './api-schemas.ts';
 
-interface Kind {
-  readonly role: 'support' | 'admin';
-  /** The parameter of the path that names a record, and its form. */
-  readonly param: string;
-  readonly form: z.ZodString;
-  readonly answer: z.ZodType;
-  readonly recordOf: (desk: ConsoleDesk, name: string) => Promise<object | undefined>;
-}
-
-const KINDS = {
-  keys: { role: 'support', param: 'prefix', form: PREFIX, answer: key, recordOf: keyRecord },
-  holders: { role: 'support', param: 'holder', form: HOLDER, answer: holder, recordOf: holderRecord },
-  teams: { role: 'admin', param: 'name', form: NAME, answer: team, recordOf: teamRecord },
-  orders: { role: 'support', param: 'order', form: NAME, answer: order, recordOf: orderRecord },
-  upstreams: { role: 'admin', param: 'name', form: NAME, answer: upstream, recordOf: upstreamRecord },
-} as const satisfies Record<string, Kind>;
-
-type KindName = keyof typeof KINDS;
 type Options = Parameters<typeof argvOf>[2];
 
 const output = z.looseObject({ replicas: z.looseObject({}).exactOptional() });

@@ -4,19 +4,9 @@ import { GatewayError } from '../../errors.ts';
 import { isPrefix } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { holderFields, listedFields, teamFields } from '../record-fields.ts';
-import { holderRecord, keyRecord, teamRecord } from './api-records.ts';
-import { HOLDER, NAME, PAGE, PREFIX, pageOf, readPage, requireRecord, route } from './api-route.ts';
-import {
-  holder,
-  key,
-  keyState,
-  listedHolder,
-  listedKey,
-  listedTeam,
-  standing,
-  team,
-  tier,
-} from './api-schemas.ts';
+import { showRoute } from './api-records.ts';
+import { PAGE, pageOf, readPage, requireRecord, route } from './api-route.ts';
+import { keyState, listedHolder, listedKey, listedTeam, standing, tier } from './api-schemas.ts';
 
 export const labelFilter = z
   .union([z.string(), z.array(z.string())])
@@ -90,16 +80,7 @@ export const OWNER_ROUTES = [
       );
     },
   }),
-  route({
-    method: 'GET',
-    path: '/keys/:prefix',
-    name: 'keys.show',
-    role: 'viewer',
-    about: 'A key with its history.',
-    params: { prefix: PREFIX },
-    answer: key,
-    run: async ({ desk, params }) => requireRecord('key', await keyRecord(desk, params['prefix'] ?? '')),
-  }),
+  showRoute('keys', 'A key with its history.'),
   route({
     method: 'GET',
     path: '/holders',
@@ -120,17 +101,7 @@ export const OWNER_ROUTES = [
       );
     },
   }),
-  route({
-    method: 'GET',
-    path: '/holders/:holder',
-    name: 'holders.show',
-    role: 'viewer',
-    about: 'A holder and its keys.',
-    params: { holder: HOLDER },
-    answer: holder,
-    run: async ({ desk, params }) =>
-      requireRecord('holder', await holderRecord(desk, params['holder'] ?? '')),
-  }),
+  showRoute('holders', 'A holder and its keys.'),
   route({
     method: 'GET',
     path: '/teams',
@@ -155,14 +126,5 @@ export const OWNER_ROUTES = [
       );
     },
   }),
-  route({
-    method: 'GET',
-    path: '/teams/:name',
-    name: 'teams.show',
-    role: 'viewer',
-    about: 'A team with its history.',
-    params: { name: NAME },
-    answer: team,
-    run: async ({ desk, params }) => requireRecord('team', await teamRecord(desk, params['name'] ?? '')),
-  }),
+  showRoute('teams', 'A team with its history.'),
 ];

@@ -5,8 +5,8 @@ import type { OperatorEvent } from '../../store/operator-record.ts';
 import { argvOf, commandJson } from '../command-runner.ts';
 import { operatorFields } from '../operator-tokens.ts';
 import { orderFields, tierFields } from '../record-fields.ts';
-import { orderRecord, upstreamRecord, upstreamRecords } from './api-records.ts';
-import { NAME, PAGE, pageOf, readPage, requireRecord, route } from './api-route.ts';
+import { showRoute, upstreamRecords } from './api-records.ts';
+import { PAGE, pageOf, readPage, route } from './api-route.ts';
 import {
   nearBudget,
   operator,
@@ -161,17 +161,7 @@ export const REPORT_ROUTES = [
     answer: z.strictObject({ items: z.array(upstream) }),
     run: async ({ desk }) => ({ items: await upstreamRecords(desk) }),
   }),
-  route({
-    method: 'GET',
-    path: '/upstreams/:name',
-    name: 'upstreams.show',
-    role: 'viewer',
-    about: 'The state of an upstream.',
-    params: { name: NAME },
-    answer: upstream,
-    run: async ({ desk, params }) =>
-      requireRecord('upstream', await upstreamRecord(desk, params['name'] ?? '')),
-  }),
+  showRoute('upstreams', 'The state of an upstream.'),
   route({
     method: 'GET',
     path: '/upstream-events',
@@ -219,16 +209,7 @@ export const REPORT_ROUTES = [
         orderFields,
       ),
   }),
-  route({
-    method: 'GET',
-    path: '/orders/:order',
-    name: 'orders.show',
-    role: 'viewer',
-    about: 'An order, by its id or that of its payment session.',
-    params: { order: NAME },
-    answer: order,
-    run: async ({ desk, params }) => requireRecord('order', await orderRecord(desk, params['order'] ?? '')),
-  }),
+  showRoute('orders', 'An order, by its id or that of its payment session.'),
   route({
     method: 'GET',
     path: '/events',
