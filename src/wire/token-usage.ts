@@ -127,7 +127,7 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
  * @param span of a valid object
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
-  const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
+  const usage = withCompactions(JSON.parse(bytes.toString('utf8', span.start, span.end)));
   const input = count(usage, 'prompt_tokens') || inputOf(usage);
   const soundMs = input === 0 ? soundDuration(usage) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
@@ -144,6 +144,24 @@ export function parseUsage(bytes: Buffer, span: Span): Usage {
     ...(isTotalAlone && soundMs > 0 ? { measured: { milliseconds: soundMs } } : {}),
     ...tokenParts(usage),
   };
+}
+
+/** Counts of Anthropic's API that are billed, and not part of each other. */
+const COMPACTED = [
+  'input_tokens',
+  'cache_read_input_tokens',
+  'cache_creation_input_tokens',
+  'output_tokens',
+] as const;
+
+/** Anthropic's `usage` with what its compactions of the context used, which is billed and only in the list of iterations. */
+function withCompactions(usage: unknown): unknown {
+  const iterations = memberOf(usage, 'iterations');
+  if (!Array.isArray(iterations)) return usage;
+  const all = [usage, ...iterations.filter((each) => memberOf(each, 'type') === 'compaction')];
+  if (all.length === 1) return usage;
+  const sums = COMPACTED.map((name) => [name, all.reduce((sum, each) => sum + count(each, name), 0)]);
+  return Object.assign({}, usage, Object.fromEntries(sums));
 }
 
 /** `input_tokens`, with what Anthropic's API counts beside it: the tokens written to a cache and read from one. */

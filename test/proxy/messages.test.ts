@@ -165,6 +165,35 @@ describe('the usage of a message', () => {
     expect(usageOf(messageStart(), messageDelta('end_turn', usage)).at(-1)).toMatchObject(expected);
   });
 
+  test('compactions of the context are billed beside the message', () => {
+    const compaction = {
+      type: 'compaction',
+      input_tokens: 1000,
+      output_tokens: 50,
+      cache_read_input_tokens: 10,
+    };
+    const turn = { type: 'message', input_tokens: 25, output_tokens: 15 };
+    const iterations = [compaction, turn, { ...compaction, cache_creation_input_tokens: 7 }, null, 5];
+    const sums = {
+      prompt: 1125 + 2 * 1010 + 7,
+      completion: 15 + 2 * 50,
+      cached: 1020,
+      details: { ...cache, cacheWrite: 107 },
+    };
+    const whole = JSON.stringify(message([], { usage: { ...USAGE, output_tokens: 15, iterations } }));
+    expect(readCompletion(Buffer.from(whole)).usage).toMatchObject(sums);
+    const events = [
+      messageStart(),
+      messageDelta('end_turn', { ...USAGE, output_tokens: 15, iterations }),
+      MESSAGE_STOP,
+    ];
+    expect(usageOf(...events).at(-1)).toMatchObject(sums);
+    // Turns of a loop of tools are in the totals already.
+    expect(
+      usageOf(messageDelta('end_turn', { ...USAGE, output_tokens: 15, iterations: [turn, turn] })),
+    ).toMatchObject([{ ...counted, completion: 15 }]);
+  });
+
   test('counts of the other API keep their meaning', () => {
     const chat = { prompt_tokens: 1125, completion_tokens: 15, cache_creation_input_tokens: 100 };
     const body = { choices: [], usage: { ...chat, cache_read_input_tokens: 1000 } };
