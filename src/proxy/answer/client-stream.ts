@@ -56,7 +56,7 @@ export class ClientStream {
   /** To be written in one piece at the end of the tick. */
   #pending: Buffer[] = [];
   #pendingBytes = 0;
-  /** The head is written to the response. */
+  /** The head is written to the response. Node writes what is text in Latin-1, which maps every byte, in one piece with the head. */
   #hasHead = false;
   /** The writable whose `drain` is awaited. */
   #draining: Writable | undefined;
@@ -133,7 +133,8 @@ export class ClientStream {
     const last = this.#pendingBytes > 0 ? [this.#takePending()] : [];
     if (this.#isChunked) last.push(LAST_CHUNK);
     if (last.length === 0) response.end();
-    else response.end(last.length === 1 ? last[0] : Buffer.concat(last));
+    else if (this.#hasHead) response.end(last.length === 1 ? last[0] : Buffer.concat(last));
+    else response.end(Buffer.concat(last).toString('latin1'), 'latin1');
   }
 
   /**
@@ -216,9 +217,11 @@ export class ClientStream {
     const { response } = this.#request.exchange;
     // After the head, write to the socket directly: the response would delay each piece by another tick.
     const to = this.#hasHead ? (response.socket ?? response) : response;
+    const bytes = this.#takePending();
+    const isTaken = this.#hasHead ? to.write(bytes) : response.write(bytes.toString('latin1'), 'latin1');
     this.#hasHead = true;
     // A closed connection accepts no bytes and never drains.
-    if (to.write(this.#takePending()) || !to.writableNeedDrain || this.isPaused || this.isOver) return;
+    if (isTaken || !to.writableNeedDrain || this.isPaused || this.isOver) return;
     this.isPaused = true;
     this.#source.pause();
     this.#draining = to.once('drain', this.#onDrain);

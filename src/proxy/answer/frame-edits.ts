@@ -7,6 +7,8 @@ const LF = 0x0a;
 const CR = 0x0d;
 const COLON = 0x3a;
 const COMMA = Buffer.from(',');
+/** Shared, because reading is synchronous. */
+const scanner = new JsonScanner();
 
 /** A copy of the frame in `[start, end)`. @param edits with offsets in `bytes` */
 export function rewritten(bytes: Buffer, start: number, end: number, edits: readonly Edit[]): Buffer {
@@ -24,7 +26,6 @@ export function rewritten(bytes: Buffer, start: number, end: number, edits: read
 export function withMembers(frame: Buffer, members: ReadonlyMap<string, Buffer>): Buffer {
   const { values } = readFields(frame, 0, frame.length);
   const data = dataOf(frame, values);
-  const scanner = new JsonScanner();
   if (data !== null) scanner.reset(data.bytes, data.start, data.end);
   if (data === null || !scanner.enterObject()) return frame;
   const missing = new Map(members);
@@ -32,7 +33,7 @@ export function withMembers(frame: Buffer, members: ReadonlyMap<string, Buffer>)
     missing.delete(decodeString(data.bytes, scanner.keySpan));
     scanner.skipValue();
   }
-  if (scanner.fault !== null) return frame;
+  if (scanner.fault !== null || missing.size === 0) return frame;
   const { start } = spanInFrame({ start: scanner.pos - 1, end: scanner.pos }, values);
   const bytes = Buffer.concat([...missing.values()].flatMap((member) => [COMMA, member]));
   return spliceSpans(frame, [{ span: { start, end: start }, bytes }]);

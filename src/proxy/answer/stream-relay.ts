@@ -1,6 +1,7 @@
 // The relay of an event stream: whole frames, the model name spliced, nothing sent before the first output, and an end that reflects
 // what happened. Frames are never decoded to be relayed. client-stream.ts writes to the client.
 import { errorBody, GatewayError } from '../../errors.ts';
+import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { filteredAnswer, judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
@@ -37,7 +38,8 @@ export class StreamRelay implements Receiver {
   readonly #scanner: SseFrameScanner;
   /** For endpoints with their own frames; chat frames go to `readChunk` directly. */
   readonly #reader: FrameReader | undefined;
-  readonly #commitTimer: NodeJS.Timeout;
+  #commitTimer: NodeJS.Timeout | undefined;
+  #isDisposed = false;
   /** `commitAfter` has passed while another attempt of the race may still win. */
   #isCommitDue = false;
   /** `[DONE]` arrived. Later bytes are not relayed: clients stop there. */
@@ -62,16 +64,22 @@ export class StreamRelay implements Receiver {
     this.#usage = new StreamUsage(request, source, this.#reader);
     this.#client = new ClientStream(request, headers, source);
     this.#hold = new FinishHold(this.#client);
-    this.#commitTimer = setTimeout(() => {
-      try {
-        // Silence wins no race: the first output decides it.
-        if (source.isUndecided) this.#isCommitDue = true;
-        else this.#commit();
-      } catch (error) {
-        source.crashed(error);
-      }
-    }, request.config.stream.commit_after);
+    // Most upstreams send the first output together with the head: those streams need no timer.
+    batchWrite(() => {
+      if (!this.#client.isOpen && !this.#isDisposed)
+        this.#commitTimer = setTimeout(this.#onSilence, request.config.stream.commit_after);
+    });
   }
+
+  readonly #onSilence = () => {
+    try {
+      // Silence wins no race: the first output decides it.
+      if (this.#source.isUndecided) this.#isCommitDue = true;
+      else this.#commit();
+    } catch (error) {
+      this.#source.crashed(error);
+    }
+  };
 
   /** The client has received the head. */
   get isOpen(): boolean {
@@ -146,6 +154,7 @@ export class StreamRelay implements Receiver {
   }
 
   dispose(): void {
+    this.#isDisposed = true;
     clearTimeout(this.#commitTimer);
     this.#hold.take();
     this.#client.dispose();
