@@ -9,6 +9,7 @@ import { requestRound, streamRound } from './round.ts';
 import { ofNewGateway } from './scenarios/memory.ts';
 import { type Section, tableOf } from './section.ts';
 import { nginxProgram } from './subjects/nginx.ts';
+import type { SubjectName } from './subjects/subject.ts';
 
 const USAGE = `node bench/growth.ts [--rounds N] [--seconds N] [--only NAMES] [--write]
 
@@ -19,22 +20,23 @@ const USAGE = `node bench/growth.ts [--rounds N] [--seconds N] [--only NAMES] [-
 `;
 
 const KIB = 2 ** 10;
+const PROXY: SubjectName = 'Node, http-proxy-3';
 const SIZES = [1, 16, 256, 1024, 4 * 1024, 20 * 1024];
 const EVERY_MS = [5, 10, 20, 50, 100];
 const STREAMS = [64, 200, 500, 1_000, 2_000];
 /** Of many streams, one frame each in so many milliseconds. */
 const SLOW_MS = 500;
 
-/** Rows of the two proxies for one step, under a name that says which step it is. */
+/** Rows of the proxies for one step, under a name that says which step it is. */
 function named(rows: readonly Row[], step: string): Row[] {
   return rows.map((row) => ({ ...row, name: `${step}, ${row.name}` }));
 }
 
 async function bodies(bench: Bench): Promise<Section> {
-  const { processes, rounds, seconds, nginx, gateway } = bench;
+  const { processes, rounds, seconds, nginx, gateway, bare } = bench;
   const rows: Row[] = [];
   for (const kib of SIZES) {
-    const results = await alternate(`${kib} KiB`, [nginx, gateway], rounds, async (subject) => {
+    const results = await alternate(`${kib} KiB`, [nginx, ...bare, gateway], rounds, async (subject) => {
       const asked = { kind: 'closed', connections: 4, ms: seconds * 1000, requests: 10, pace: null } as const;
       const sample = await requestRound(processes, subject, { ...asked, bytes: kib * KIB });
       return { cpu_us: sample['cpu_us'], per_second: sample['per_second'] };
@@ -55,7 +57,7 @@ async function bodies(bench: Bench): Promise<Section> {
 }
 
 async function chunks(bench: Bench): Promise<Section> {
-  const { processes, rounds, seconds, nginx, gateway } = bench;
+  const { processes, rounds, seconds, nginx, gateway, bare } = bench;
   const rows: Row[] = [];
   for (const every of EVERY_MS) {
     const pace = {
@@ -64,10 +66,15 @@ async function chunks(bench: Bench): Promise<Section> {
       kind: 'exact',
     } as const;
     const asked = { kind: 'streams', concurrency: CONCURRENCY, times: 1, ramp_ms: 0, pace } as const;
-    const results = await alternate(`every ${every} ms`, [nginx, gateway], rounds, async (subject) => {
-      const { cpu_us, pieces_per_chunk } = await streamRound(processes, subject, asked);
-      return { cpu_us, pieces_per_chunk };
-    });
+    const results = await alternate(
+      `every ${every} ms`,
+      [nginx, ...bare, gateway],
+      rounds,
+      async (subject) => {
+        const { cpu_us, pieces_per_chunk } = await streamRound(processes, subject, asked);
+        return { cpu_us, pieces_per_chunk };
+      },
+    );
     const step = `${Math.round((CONCURRENCY * 1000) / every)} chunks/s`;
     rows.push(...named(rowsOf(results, { gatewayIs: { cpu_ratio: 'cpu_us' } }), step));
   }
@@ -85,17 +92,22 @@ async function chunks(bench: Bench): Promise<Section> {
 }
 
 async function streams(bench: Bench): Promise<Section> {
-  const { processes, rounds, seconds, nginx, gateway } = bench;
+  const { processes, rounds, seconds, nginx, gateway, bare } = bench;
   const rows: Row[] = [];
   for (const concurrency of STREAMS) {
     const frames = Math.max(12, Math.round((seconds * 1000) / SLOW_MS));
     const pace = { frames, every: SLOW_MS, kind: 'exact' } as const;
     const asked = { kind: 'streams', concurrency, times: 1, ramp_ms: 1_000, pace } as const;
-    const results = await alternate(`${concurrency} streams`, [nginx, gateway], rounds, async (subject) => {
-      const { cpu_us, peak } = await streamRound(processes, subject, asked);
-      const memory = subject === gateway ? await ofNewGateway(bench, concurrency) : {};
-      return { cpu_us, peak, ...memory };
-    });
+    const results = await alternate(
+      `${concurrency} streams`,
+      [nginx, ...bare, gateway],
+      rounds,
+      async (subject) => {
+        const { cpu_us, peak } = await streamRound(processes, subject, asked);
+        const memory = subject === gateway ? await ofNewGateway(bench, concurrency) : {};
+        return { cpu_us, peak, ...memory };
+      },
+    );
     rows.push(...named(rowsOf(results, { gatewayIs: { cpu_ratio: 'cpu_us' } }), `${concurrency} streams`));
   }
   return {
@@ -139,7 +151,7 @@ async function main(argv: string[]): Promise<void> {
   const parts = Object.entries(PARTS).filter(([name]) => asked.has(name));
   if (parts.length !== asked.size) throw new Error(`there are ${Object.keys(PARTS).join(', ')}`);
   const lengths = { rounds: number('rounds'), seconds: number('seconds') };
-  await withBench({ ...lengths, peer: false }, async (bench) => {
+  await withBench({ ...lengths, peer: false, bare: [PROXY] }, async (bench) => {
     for (const [, measure] of parts) {
       const section = await measure(bench);
       process.stdout.write(`\n${tableOf(section)}`);

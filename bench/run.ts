@@ -124,7 +124,7 @@ async function main(argv: string[]): Promise<number> {
       writeFileSync(RESULTS, page(report));
       writeFileSync(RESULTS_JSON, `${JSON.stringify(report, null, 2)}\n`);
       const origin = `From \`${report.command}\`, commit ${report.commit}.`;
-      fillBlocks({ targets: `${targetsTable(sections)}\n${origin}` });
+      fillBlocks({ targets: `${targetsTable(report.sections)}\n${origin}` });
       const others = report.sections.find(({ id }) => id === 'peers');
       if (others !== undefined) fillBlocks({ peers: `${tableOf(others)}\n${others.note}\n\n${origin}` });
       // A part of a run is no run.
