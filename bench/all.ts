@@ -1,5 +1,5 @@
 // Every figure of docs/performance.md and bench/RESULTS.md, measured anew one after the other by the commands that write them. `npm run
-// bench:all`; some hours on a quiet machine. A command that fails is said at the end, and keeps the figures that were there.
+// bench:all`; about two hours on a quiet machine. A command that fails is said at the end, and keeps the figures that were there.
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -92,4 +92,9 @@ async function main(argv: string[]): Promise<number> {
   return failed.length === 0 ? 0 : 1;
 }
 
-if (import.meta.main) process.exitCode = await main(process.argv.slice(2));
+if (import.meta.main) {
+  process.exitCode = await main(process.argv.slice(2)).catch((error: unknown) => {
+    process.stderr.write(`bench: ${error instanceof Error ? error.message : String(error)}\n`);
+    return 1;
+  });
+}
