@@ -129,6 +129,7 @@ export class Pipeline {
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
       const found = routes.resolve(model, principal, endpoint.name);
+      for (const name of endpoint.otherModels?.(body, read) ?? []) routes.checkOther(name, principal);
       const resolved = endpoint.session?.usable(found) ?? found;
       exchange.entry = resolved.entry;
       const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;

@@ -59,6 +59,7 @@ beforeAll(async () => {
         claude: { ...to('first', 'second'), fallback_on: ['content_filter'] },
         'claude-two': { ...to('second'), price: { input: 1, cached_input: 0.1, output: 5, cache_write: 2 } },
         'claude-upstream-model': to('first'),
+        'claude-lite-only': { ...to('first'), tiers: ['Lite'] },
         'claude-*': { targets: [{ upstream: 'first', model: '*-there' }] },
         gpt: { targets: [{ upstream: 'openai', model: 'gpt-there' }] },
       },
@@ -516,6 +517,62 @@ describe('errors have the shape of the API', () => {
     expect(await response.json()).toMatchObject({
       error: { code: 'endpoint_not_offered', type: 'not_found_error' },
     });
+  });
+
+  const advisor = (model: unknown) => ({ type: 'advisor_20260301', name: 'advisor', model });
+  const TOOL = {
+    name: 'f',
+    input_schema: { properties: { model: { type: 'string' } } },
+    cache_control: null,
+  };
+
+  test.each<[string, object | string]>([
+    ['of another try', { fallbacks: [{ model: 'claude-lite-only' }] }],
+    [
+      'of the last of several',
+      { fallbacks: [{ model: 'claude-two' }, { max_tokens: 5, model: 'claude-lite-only' }] },
+    ],
+    ['of an advisor', { tools: [TOOL, advisor('claude-lite-only')] }],
+    [
+      'behind a large tool',
+      { tools: [{ ...TOOL, description: 'x'.repeat(200_000) }, advisor('claude-lite-only')] },
+    ],
+    [
+      'with escapes',
+      JSON.stringify({ ...BODY, tools: [advisor('claude-lite-only')] }).replace(
+        '"model":"claude-l',
+        '"m\\u006fdel":"\\u0063laude-l',
+      ),
+    ],
+  ])('another model %s is one that the key may use', async (_, more) => {
+    const at = first.requests.length;
+    const body = typeof more === 'string' ? more : { ...BODY, ...more };
+    expect(await errorOf(await post(body))).toEqual({
+      status: 404,
+      type: 'not_found_error',
+      code: 'model_not_found',
+    });
+    expect(first.requests.length).toBe(at);
+  });
+
+  test('other models that the key may use, or that only the upstream knows, pass; of a restricted key only the first', async () => {
+    const terms = { terms: { models: ['claude', 'claude-two'] } };
+    const issued = await gateway.app.issuer.issue({ tier: 'Pro', terms: {}, key: terms });
+    const restricted = { 'x-api-key': issued.key.reveal() };
+    const naming = (model: unknown) => ({
+      ...BODY,
+      fallbacks: [{ model }],
+      tools: [TOOL, advisor(model), null],
+    });
+    first.always(json(200, message()));
+    const statuses = async (model: unknown) => [
+      (await post(naming(model))).status,
+      (await post(naming(model), restricted)).status,
+    ];
+    expect(await statuses('claude-two')).toEqual([200, 200]);
+    expect(await statuses('the-vendors-own')).toEqual([200, 404]);
+    expect(await statuses(5)).toEqual([200, 200]);
+    expect((await post({ ...BODY, fallbacks: 'default', tools: null }, restricted)).status).toBe(200);
   });
 
   test('a tier without the endpoint gets an error that says so', async () => {

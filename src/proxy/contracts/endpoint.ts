@@ -63,6 +63,8 @@ export interface Endpoint {
   readonly frames?: (onCreated?: (created: CreatedObjects) => void) => FrameReader;
   /** The objects that a complete answer reports as created. */
   readonly createdIn?: (body: Buffer) => CreatedObjects;
+  /** Models that a request names beside its own, as the upstream calls them. */
+  readonly otherModels?: (body: Buffer, scan: RequestScan) => readonly string[];
   /** Requests may refer to objects that upstreams created for a holder. Default false. */
   readonly namesObjects?: boolean;
   /** Its JSON answers are embeddings, which may be too large to buffer. Default false. */

@@ -30,9 +30,14 @@ function hasModel(models: Terms['models'], name: string): boolean {
   return models === undefined || models.some((each) => matchesModel(each, name));
 }
 
+/** Whether the terms allow some models only. */
+export function isRestricted({ holderTerms, terms }: Access): boolean {
+  return holderTerms?.models !== undefined || terms?.models !== undefined;
+}
+
 /** Rejects calls whose models the gateway does not see. @throws GatewayError endpoint_not_offered */
-export function requireAllModels({ holderTerms, terms }: Access, what: string): void {
-  if (holderTerms?.models === undefined && terms?.models === undefined) return;
+export function requireAllModels(access: Access, what: string): void {
+  if (!isRestricted(access)) return;
   const message = `This key is restricted to some models, and the gateway cannot see those of ${what}.`;
   throw new GatewayError('endpoint_not_offered', message);
 }

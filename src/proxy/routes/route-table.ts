@@ -12,7 +12,7 @@ import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
 import { forwardedTo, type Upstream } from '../../upstream/upstream.ts';
-import { type Access, allowedEndpoints, allowsModel } from './access.ts';
+import { type Access, allowedEndpoints, allowsModel, isRestricted } from './access.ts';
 import { TargetEdits } from './target-edits.ts';
 import { KEY_NAMES, PROMPT_NAMES, WatchedMembers } from './watched-members.ts';
 
@@ -179,6 +179,14 @@ export class RouteTable {
       );
     }
     return route;
+  }
+
+  /**
+   * Checks a model that a request names beside its own. A name without a route is the upstream's to know, for keys that may use all models.
+   * @throws GatewayError model_not_found
+   */
+  checkOther(name: string, scope: Access): void {
+    if (this.find(name) !== undefined || isRestricted(scope)) this.resolve(name, scope);
   }
 
   /** @throws GatewayError endpoint_not_offered where the key has this endpoint for no model */
