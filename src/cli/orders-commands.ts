@@ -60,8 +60,7 @@ const list = command('list', 'list orders, oldest first', {
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store) => {
       const { state } = given;
-      const page = (limit: number, last?: Order) =>
-        store.billing.listOrders({ limit, ...(state && { state }), ...(last && { after: last }) });
+      const page = (limit: number, last?: Order) => store.billing.listOrders({ limit, state, after: last });
       return writeList(io, given.json, page, orderFields, COLUMNS);
     }),
 });

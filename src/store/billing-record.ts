@@ -209,8 +209,8 @@ export interface BillingStore {
 
   /** Orders that cost something, oldest first. @param filter.limit 1 to 1000 */
   listOrders(filter: {
-    readonly state?: OrderState;
-    readonly after?: Pick<Order, 'createdAt' | 'id'>;
+    readonly state?: OrderState | undefined;
+    readonly after?: Pick<Order, 'createdAt' | 'id'> | undefined;
     readonly limit: number;
   }): Promise<readonly Order[]>;
 

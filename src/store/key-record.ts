@@ -211,25 +211,25 @@ export interface KeyChange {
 /** Conditions on a holder. All that are given hold. */
 export interface HolderFilter {
   /** Beginning of the name, ignoring the case of ASCII letters. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** OwnerLabels with these values; a value that ends with `*` is a beginning. */
-  readonly labels?: OwnerLabels;
-  readonly teamId?: string;
-  readonly tier?: Tier;
-  readonly standing?: BillingStatus;
+  readonly labels?: OwnerLabels | undefined;
+  readonly teamId?: string | undefined;
+  readonly tier?: Tier | undefined;
+  readonly standing?: BillingStatus | undefined;
 }
 
 /** Conditions on a key and on its holder. */
 export interface KeyFilter extends HolderFilter {
-  readonly state?: KeyState;
-  readonly prefix?: Prefix;
-  readonly holderId?: string;
+  readonly state?: KeyState | undefined;
+  readonly prefix?: Prefix | undefined;
+  readonly holderId?: string | undefined;
   /** Last used before this day, or never. `YYYY-MM-DD`, UTC */
-  readonly unusedSince?: string;
+  readonly unusedSince?: string | undefined;
   /** RFC 3339, UTC */
-  readonly expiresBefore?: string;
+  readonly expiresBefore?: string | undefined;
   /** Cursor: only keys that were issued after this one. */
-  readonly after?: Prefix;
+  readonly after?: Prefix | undefined;
   /** 1 to 1000. */
   readonly limit: number;
 }

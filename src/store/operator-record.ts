@@ -112,11 +112,11 @@ export interface OperatorStore {
   dropEvent(id: number): Promise<void>;
   /** Newest first. */
   events(filter: {
-    readonly actor?: string;
-    readonly what?: string;
-    readonly target?: string;
+    readonly actor?: string | undefined;
+    readonly what?: string | undefined;
+    readonly target?: string | undefined;
     /** Only older ones than the event with this id. */
-    readonly before?: number;
+    readonly before?: number | undefined;
     readonly limit: number;
   }): Promise<readonly OperatorEvent[]>;
 }

@@ -81,9 +81,9 @@ export interface OrganisationStore {
   /** Ordered by name. @param filter.limit 1 to 1000 */
   listTeams(filter: {
     /** Beginning of the name, ignoring the case of ASCII letters. */
-    readonly name?: string;
-    readonly labels?: OwnerLabels;
-    readonly after?: string;
+    readonly name?: string | undefined;
+    readonly labels?: OwnerLabels | undefined;
+    readonly after?: string | undefined;
     readonly limit: number;
   }): Promise<readonly TeamSummary[]>;
   /** Oldest first. */

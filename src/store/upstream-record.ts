@@ -43,9 +43,9 @@ export interface UpstreamStore {
   addEvents(events: readonly Omit<UpstreamEvent, 'id'>[]): Promise<void>;
   /** Newest first. */
   events(filter: {
-    readonly upstream?: string;
+    readonly upstream?: string | undefined;
     /** Only older ones than the event with this id. */
-    readonly before?: number;
+    readonly before?: number | undefined;
     readonly limit: number;
   }): Promise<readonly UpstreamEvent[]>;
 }

@@ -90,14 +90,10 @@ const list = command('list', 'list holders', {
   examples: ['holders list --team search', 'holders list --label env=prod --json'],
   run: (given, io) => {
     const { name, team, tier, standing } = given;
-    const conditions = {
-      ...(name && { name }),
-      ...(tier && { tier }),
-      ...(standing && { standing }),
-      labels: labelOptions(given),
-    };
+    const labels = labelOptions(given);
     return withStore(given, io, 'must exist', async (store) => {
-      const filter = { ...conditions, ...(team && { teamId: (await teamNamed(store, team)).id }) };
+      const teamId = team && (await teamNamed(store, team)).id;
+      const filter = { name, tier, standing, labels, teamId };
       const page = (limit: number, last?: HolderSummary) =>
         store.organisation.searchHolders(filter, limit, last?.id);
       return writeList(io, given.json, page, holderFields, COLUMNS, shownOf);

@@ -52,17 +52,14 @@ const listKeys = command('list', 'list keys', {
     const { tier, state, holder: name, team, unusedSince: unused, expiresBefore: expires } = given;
     const now = Date.now();
     const conditions = {
-      ...(tier && { tier }),
-      ...(state && { state }),
-      ...(name && { name }),
-      ...(unused && { unusedSince: readTime(unused, '--unused-since', now, -1).slice(0, 10) }),
-      ...(expires && { expiresBefore: readTime(expires, '--expires-before', now, 1) }),
-      labels: labelOptions(given),
+      ...{ tier, state, name, labels: labelOptions(given) },
+      unusedSince: unused && readTime(unused, '--unused-since', now, -1).slice(0, 10),
+      expiresBefore: expires && readTime(expires, '--expires-before', now, 1),
     };
     return withStore(given, io, 'must exist', async (store) => {
-      const filter = { ...conditions, ...(team && { teamId: (await teamNamed(store, team)).id }) };
+      const filter = { ...conditions, teamId: team && (await teamNamed(store, team)).id };
       const page = (limit: number, last?: ListedKey) =>
-        store.listKeys({ ...filter, limit, ...(last && { after: last.prefix }) });
+        store.listKeys({ ...filter, limit, after: last?.prefix });
       return writeList(io, given.json, page, listedFields, COLUMNS, shownOf);
     });
   },

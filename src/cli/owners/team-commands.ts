@@ -57,7 +57,7 @@ const list = command('list', 'list teams', {
     const labels = labelOptions(given);
     return withStore(given, io, 'must exist', async ({ organisation }) => {
       const page = (limit: number, last?: TeamSummary) =>
-        organisation.listTeams({ labels, limit, ...(last && { after: last.name }) });
+        organisation.listTeams({ labels, limit, after: last?.name });
       return writeList(io, given.json, page, teamFields, COLUMNS, shownOf);
     });
   },

@@ -136,7 +136,7 @@ const events = command('events', 'list the last changes of states, oldest first'
       throw new UsageError(`--limit is a whole number from 1 to ${MAX_EVENTS}`);
     const { upstream } = given;
     return withStore(given, io, 'must exist', async (store) => {
-      const found = await store.upstreams.events({ limit, ...(upstream !== undefined && { upstream }) });
+      const found = await store.upstreams.events({ limit, upstream });
       // Processes write their events with a delay.
       const shown = found.toReversed().sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
       return print(io, given.json, shown, shown.map(eventLine));

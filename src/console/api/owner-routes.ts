@@ -22,16 +22,11 @@ const holderFilter = {
 /** Conditions for the store. @throws GatewayError `invalid_value`, `record_not_found` */
 async function holderConditions(
   store: Store,
-  { name, team: teamName, tier: ofTier, label }: z.output<z.ZodObject<typeof holderFilter>>,
+  { name, team, tier, label }: z.output<z.ZodObject<typeof holderFilter>>,
 ) {
-  const found = teamName === undefined ? undefined : await store.organisation.findTeam({ name: teamName });
-  if (teamName !== undefined) requireRecord('team', found);
-  return {
-    ...(name !== undefined && { name }),
-    ...(ofTier !== undefined && { tier: ofTier }),
-    ...(found !== undefined && { teamId: found.id }),
-    labels: labelsIn(label),
-  };
+  const found = team === undefined ? undefined : await store.organisation.findTeam({ name: team });
+  if (team !== undefined) requireRecord('team', found);
+  return { name, tier, teamId: found?.id, labels: labelsIn(label) };
 }
 
 /** @throws GatewayError `invalid_value` */
@@ -66,15 +61,12 @@ export const OWNER_ROUTES = [
       const { state, holder: holderId, unused_since: unusedSince, expires_before: expiresBefore } = query;
       const filter = {
         ...(await holderConditions(store, query)),
-        ...(state !== undefined && { state }),
-        ...(holderId !== undefined && { holderId }),
-        ...(unusedSince !== undefined && { unusedSince }),
-        ...(expiresBefore !== undefined && { expiresBefore }),
+        ...{ state, holderId, unusedSince, expiresBefore },
       };
       return readPage(
         query,
         prefixCursor,
-        (limit, after) => store.listKeys({ ...filter, limit, ...(after && { after: after.prefix }) }),
+        (limit, after) => store.listKeys({ ...filter, limit, after: after?.prefix }),
         ({ prefix }) => ({ prefix }),
         listedFields,
       );
@@ -90,8 +82,7 @@ export const OWNER_ROUTES = [
     query: z.strictObject({ ...PAGE, ...holderFilter, standing: standing.optional() }),
     answer: pageOf(listedHolder),
     run: async ({ desk: { store }, query }) => {
-      const conditions = await holderConditions(store, query);
-      const filter = { ...conditions, ...(query.standing !== undefined && { standing: query.standing }) };
+      const filter = { ...(await holderConditions(store, query)), standing: query.standing };
       return readPage(
         query,
         z.strictObject({ id: z.string() }),
@@ -119,8 +110,7 @@ export const OWNER_ROUTES = [
       return readPage(
         page,
         z.strictObject({ name: z.string() }),
-        (limit, after) =>
-          store.organisation.listTeams({ ...filter, limit, ...(after && { after: after.name }) }),
+        (limit, after) => store.organisation.listTeams({ ...filter, limit, after: after?.name }),
         (found) => ({ name: found.name }),
         teamFields,
       );

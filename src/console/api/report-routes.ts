@@ -174,12 +174,7 @@ export const REPORT_ROUTES = [
       const page = await readPage(
         query,
         idCursor,
-        (limit, after) =>
-          store.upstreams.events({
-            limit,
-            ...(query.upstream !== undefined && { upstream: query.upstream }),
-            ...(after && { before: after.id }),
-          }),
+        (limit, after) => store.upstreams.events({ limit, upstream: query.upstream, before: after?.id }),
         ({ id }) => ({ id }),
         (event) => event,
       );
@@ -199,12 +194,7 @@ export const REPORT_ROUTES = [
       readPage(
         query,
         z.strictObject({ createdAt: z.string(), id: z.string() }),
-        (limit, after) =>
-          store.billing.listOrders({
-            limit,
-            ...(query.state !== undefined && { state: query.state }),
-            ...(after && { after }),
-          }),
+        (limit, after) => store.billing.listOrders({ limit, state: query.state, after }),
         ({ createdAt, id }) => ({ createdAt, id }),
         orderFields,
       ),
@@ -227,14 +217,7 @@ export const REPORT_ROUTES = [
       readPage(
         page,
         idCursor,
-        (limit, after) =>
-          store.operators.events({
-            limit,
-            ...(actor !== undefined && { actor }),
-            ...(what !== undefined && { what }),
-            ...(target !== undefined && { target }),
-            ...(after && { before: after.id }),
-          }),
+        (limit, after) => store.operators.events({ limit, actor, what, target, before: after?.id }),
         ({ id }) => ({ id }),
         eventFields,
       ),

@@ -7,7 +7,7 @@ import type {
   OperatorSession,
   OperatorStore,
 } from '../operator-record.ts';
-import type { Columns, Tables } from '../schema/tables.ts';
+import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
 import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
@@ -173,14 +173,11 @@ export function sqlOperators(database: SqlDatabase): OperatorStore {
       await writer.deleteFrom('operator_events').where('id', '=', id).execute();
     },
 
-    async events({ before, limit, ...equal }) {
-      const given: Partial<Columns<Pick<OperatorEvent, 'actor' | 'what' | 'target'>>> = equal;
-      let query = reader
-        .selectFrom('operator_events')
-        .selectAll()
-        .where((eb) => eb.and(given))
-        .orderBy('id', 'desc')
-        .limit(limit);
+    async events({ actor, what, target, before, limit }) {
+      let query = reader.selectFrom('operator_events').selectAll().orderBy('id', 'desc').limit(limit);
+      if (actor !== undefined) query = query.where('actor', '=', actor);
+      if (what !== undefined) query = query.where('what', '=', what);
+      if (target !== undefined) query = query.where('target', '=', target);
       if (before !== undefined) query = query.where('id', '<', before);
       return (await query.execute()).map((row) => recordFrom<OperatorEvent>(row));
     },
