@@ -1,5 +1,5 @@
 // The watch over a configuration file: every way in which a file is changed, with real files, and what is no change.
-import { appendFile, link, mkdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
+import { appendFile, link, mkdir, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test as sequential } from 'vitest';
 import { FileWatch, type WatchTimes } from '../../src/config/watch-config.ts';
@@ -19,14 +19,15 @@ async function watched(directory: TempDir, file: string, times: Partial<WatchTim
   const told: string[] = [];
   const watch = new FileWatch({
     file,
-    known: await readFile(file),
+    known: Buffer.from('what it held before'),
     onContent: (bytes) => told.push(bytes.toString()),
     onUnreadable: (error) => told.push(`unreadable: ${error.message}`),
     times: { poll: 600_000, ...times },
   });
   watch.start();
-  // Until the watchers of directories are there: the first look sets them up, and a second one follows it.
-  await pause(150);
+  // The first look sets up the watchers of directories; what the file holds is told by a later one.
+  await until(() => told.length === 1, 'the first look');
+  told.length = 0;
   return {
     told,
     watch,
@@ -180,7 +181,7 @@ describe('what is no change', () => {
   test('half of a file whose other half follows', async () => {
     await using it = await plainFile({ settle: 1_000 });
     await writeFile(it.file, 'first half');
-    await pause(300);
+    await pause(100);
     await writeFile(it.file, 'first half, second half');
     await tells(it, 'first half, second half');
   });
@@ -233,14 +234,14 @@ test('a file that never comes to rest is taken as it is after a while', async ()
 });
 
 test('other files beside it are no reason to look', async () => {
-  await using it = await plainFile();
-  const log = `${it.file}.log`;
-  await writeFile(log, 'a line\n');
-  // A look after the new name would see the next change.
-  await pause(150);
+  const directory = await tempDir();
+  const file = directory.file('config.yaml');
+  const log = directory.file('config.yaml.log');
+  for (const name of [file, log]) await writeFile(name, 'one');
+  await using it = await watched(directory, file);
   // Written by a name in another directory, the file has no event in its own.
   await using elsewhere = await tempDir();
-  await link(it.file, elsewhere.file('other'));
+  await link(file, elsewhere.file('other'));
   await writeFile(elsewhere.file('other'), 'two');
   for (let i = 0; i < 5; i += 1) {
     await appendFile(log, 'a line\n');

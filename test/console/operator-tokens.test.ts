@@ -7,6 +7,7 @@ import { addOperator, OperatorTokens, operatorEvent } from '../../src/console/op
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import { quickArgon2 } from '../auth/setting.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 
 const START = Date.parse('2030-01-01T00:00:00.000Z');
@@ -16,7 +17,8 @@ let dir: TempDir;
 let store: Store;
 let now = START;
 const secret = new KeySecret('a secret of this test');
-const hasher = new Hasher(createMetrics());
+// Argon2 itself may reject a verification on a busy machine.
+const hasher = new Hasher(createMetrics(), quickArgon2({ hashes: 0, verifies: 0 }));
 
 beforeAll(async () => {
   dir = await tempDir();
@@ -108,12 +110,13 @@ test('the last use is written at most once a minute', async () => {
   const token = await newToken('used');
   const tokens = tokensOf();
   const usedAt = async () => (await store.operators.findOperator({ name: 'used' }))?.usedAt;
-  await codeOf(token, tokens);
-  expect(await usedAt()).toBe('2030-01-01T00:00:00.000Z');
-  now = START + 59_000;
-  await codeOf(token, tokens);
-  expect(await usedAt()).toBe('2030-01-01T00:00:00.000Z');
-  now = START + 61_000;
-  await codeOf(token, tokens);
-  expect(await usedAt()).toBe('2030-01-01T00:01:01.000Z');
+  for (const [seconds, written] of [
+    [0, '2030-01-01T00:00:00.000Z'],
+    [59, '2030-01-01T00:00:00.000Z'],
+    [61, '2030-01-01T00:01:01.000Z'],
+  ] as const) {
+    now = START + seconds * 1000;
+    expect(await codeOf(token, tokens)).toBe('used');
+    expect(await usedAt()).toBe(written);
+  }
 });

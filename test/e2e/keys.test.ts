@@ -58,7 +58,7 @@ describe('on one gateway', () => {
   let gateway: Gateway;
 
   beforeAll(async () => {
-    gateway = await startGateway({ process: true, config: { free_keys: { per_ip_per_day: 1000 } } });
+    gateway = await startGateway({ config: { free_keys: { per_ip_per_day: 1000 } } });
   });
   afterAll(() => gateway?.close());
 
@@ -315,7 +315,7 @@ test('a stream that runs when its key is revoked ends by itself, whole', async (
     chunk(DONE),
     lastChunk(),
   ]);
-  await using gateway = await startGateway({ process: true, upstreams: { up: upstream.baseUrl } });
+  await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
   const key = await gateway.issueKey('Pro');
   expect(await statusOf(gateway.url, key)).toBe(200);
   using client = await gateway.open(chatRequest({ stream: true }), { key });
@@ -340,7 +340,7 @@ test('a stream is cut when its key is revoked as compromised, and others go on',
     chunk(DONE),
     lastChunk(),
   ]);
-  await using gateway = await startGateway({ process: true, upstreams: { up: upstream.baseUrl } });
+  await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
   const [bad, good] = [await gateway.issueKey('Pro'), await gateway.issueKey('Pro')];
   using cut = await gateway.open(chatRequest({ stream: true }), { key: bad });
   const ended = await cut.responseHead();

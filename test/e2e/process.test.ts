@@ -6,6 +6,9 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
+import { startApp } from '../../src/app.ts';
+import { startFault } from '../../src/start-fault.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
 import {
   type CommandResult,
   type Gateway,
@@ -282,6 +285,20 @@ describe('it does not start, and says why', () => {
     return await runProgram(['serve', '--config', file], { DIR: directory.path, ...env });
   }
 
+  /** The same in this process, which is quicker. @returns what it would print before it exits with 1 */
+  async function fault(yaml: string, env: Record<string, string> = {}): Promise<string> {
+    const configFile = directory.file('config.yaml');
+    await writeFile(configFile, yaml);
+    try {
+      const logger = createLogger(undefined, 'silent');
+      const app = await startApp({ configFile, env: { DIR: directory.path, ...env }, logger });
+      await Promise.all([app.close(), app.close()]);
+    } catch (error) {
+      return startFault(error);
+    }
+    throw new Error('it starts');
+  }
+
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
   const STORE = 'store: sqlite:${DIR}/t.db\n';
   const ECHO =
@@ -314,17 +331,13 @@ describe('it does not start, and says why', () => {
   });
 
   test('several faults: all of them at once', async () => {
-    const { code, stderr } = await serve(
-      `${GOOD}retry: { attempts: 0 }\nmax_body: 3 apples\ndrain: { delay: 1 }\n`,
-    );
-    expect(code).toBe(1);
+    const stderr = await fault(`${GOOD}retry: { attempts: 0 }\nmax_body: 3 apples\ndrain: { delay: 1 }\n`);
     expect(stderr.match(/config\.yaml:\d+:\d+: /g)?.length).toBe(3);
     expect(stderr).toMatch(/3 faults/);
   });
 
   test('what is no YAML', async () => {
-    const { code, stderr } = await serve('listen: { port: 0\nmodels: [');
-    expect(code).toBe(1);
+    const stderr = await fault('listen: { port: 0\nmodels: [');
     expect(stderr).toMatch(/config\.yaml:\d+:\d+: /);
     expect(stderr).not.toMatch(/^ +at /m);
   });
@@ -333,19 +346,14 @@ describe('it does not start, and says why', () => {
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
     const upstream = 'upstreams: { e: { base_url: "http://127.0.0.1:9/v1", api_key: "${VENDOR_KEY}" } }';
     const yaml = GOOD.replace('upstreams: { e: { builtin: echo } }', upstream);
-    const missing = await serve(yaml);
-    expect(missing.code).toBe(1);
-    expect(missing.stderr).toMatch(/config\.yaml:4:\d+: .*VENDOR_KEY/);
-    const empty = await serve(yaml, { VENDOR_KEY: ' ' });
-    expect(empty.code).toBe(1);
-    expect(empty.stderr).toContain('VENDOR_KEY');
+    expect(await fault(yaml)).toMatch(/config\.yaml:4:\d+: .*VENDOR_KEY/);
+    expect(await fault(yaml, { VENDOR_KEY: ' ' })).toContain('VENDOR_KEY');
   });
 
   test('there is no configuration', async () => {
     const file = directory.file('nothing.yaml');
-    const { code, stderr } = await runProgram(['serve', '--config', file]);
-    expect(code).toBe(1);
-    expect(stderr).toContain(`${file}:1:1: cannot be read: there is no such file`);
+    const said = startFault(await startApp({ configFile: file, env: {} }).catch((error: unknown) => error));
+    expect(said).toContain(`${file}:1:1: cannot be read: there is no such file`);
   });
 
   test('nor in the folder, where none is named', async () => {
@@ -357,14 +365,11 @@ describe('it does not start, and says why', () => {
   });
 
   test('PORT is no port', async () => {
-    const { code, stderr } = await serve(GOOD, { PORT: 'eighty' });
-    expect(code).toBe(1);
-    expect(stderr).toMatch(/PORT must be a whole number/);
+    expect(await fault(GOOD, { PORT: 'eighty' })).toMatch(/PORT must be a whole number/);
   });
 
   test('the store cannot be made', async () => {
-    const { code, stderr } = await serve(GOOD.replace('/t.db', '/config.yaml/t.db'));
-    expect(code).toBe(1);
+    const stderr = await fault(GOOD.replace('/t.db', '/config.yaml/t.db'));
     expect(stderr).toMatch(/^tollgate: .*store/);
     expect(stderr).not.toMatch(/^ +at /m);
   });

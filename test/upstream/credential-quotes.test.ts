@@ -122,7 +122,6 @@ test.each([
 
 test('a long text of nothing but escapes is read in time', () => {
   const text = '\\\\u005c%25'.repeat(100_000);
-  const began = performance.now();
+  // In quadratic time it would take longer than a test may.
   expect(credentials.areQuotedIn(text)).toBe(false);
-  expect(performance.now() - began).toBeLessThan(5_000);
 });
