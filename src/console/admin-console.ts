@@ -7,18 +7,13 @@ import { upstreamRecords } from './api/api-records.ts';
 import { answerApi, ProblemError } from './api/api-server.ts';
 import { readText, send, sendProblem } from './console-answer.ts';
 import { type ConsoleDesk, type DeskOptions, openDesk } from './console-desk.ts';
-import {
-  ConsoleIdentity,
-  CSRF_FIELD,
-  requireRole,
-  requireSameSite,
-  sessionCookie,
-} from './console-identity.ts';
+import { ConsoleIdentity, CSRF_FIELD, requireSameSite, sessionCookie } from './console-identity.ts';
 import { PageStream, sendErrorPage, sendPage, sendSignIn } from './console-page.ts';
 import { LiveFigures } from './live-figures.ts';
 import { OperatorSessions } from './operator-sessions.ts';
 import { OperatorTokens, operatorEvent } from './operator-tokens.ts';
 import { CONSOLE_PAGES, findPage } from './pages/console-pages.ts';
+import { backOf } from './pages/form-body.ts';
 import { answerChange } from './pages/form-result.ts';
 import { sendLive } from './pages/now-page.ts';
 import { pageResult } from './pages/page-result.ts';
@@ -69,8 +64,8 @@ export class AdminConsole {
       if (isServerFault(error.status))
         this.#logger.error({ err: cause, path: request.url?.split('?')[0] }, 'the console failed to answer');
       if (isApi) sendProblem(response, error, error instanceof ProblemError ? error.more : {});
-      else if (error.code === 'operator_required') sendSignIn(response);
-      else if (error.code === 'invalid_operator') sendSignIn(response, error);
+      else if (error.code === 'operator_required' || error.code === 'invalid_operator')
+        sendSignIn(response, pageOf(request), reasonToSignIn(error, request));
       else sendErrorPage(response, error);
     }
   }
@@ -137,7 +132,6 @@ export class AdminConsole {
     }
     const found = findPage(pathname);
     if (found === undefined) throw new GatewayError('unknown_url');
-    requireRole(operator, found.page.role);
     // What an operator may see, an error included, is in the frame of the console.
     const result = await pageResult(found.page, { ...caller, id: found.id });
     sendPage(response, result.status, { ...frame, ...result });
@@ -155,7 +149,8 @@ export class AdminConsole {
     try {
       operator = await tokens.verify((form.get('token') ?? '').trim(), address);
     } catch (error) {
-      if (error instanceof GatewayError && !isServerFault(error.status)) return sendSignIn(response, error);
+      if (error instanceof GatewayError && !isServerFault(error.status))
+        return sendSignIn(response, backOf(form), error);
       throw error;
     }
     const now = desk.now();
@@ -163,8 +158,24 @@ export class AdminConsole {
     const event = operatorEvent('session.begin', operator.name, by, {});
     await operators.addEvent({ ...event, address });
     const secret = await sessions.begin(operator, address);
-    redirect(response, '/console', sessionCookie(request, secret));
+    redirect(response, backOf(form), sessionCookie(request, secret));
   }
+}
+
+/** The page that a request asked for; *Now* where it asked for none. */
+function pageOf({ url = '' }: IncomingMessage): string {
+  const [path = ''] = url.split('?');
+  return findPage(path) === undefined ? '/console' : path;
+}
+
+/** Who opens a page is asked for a token; who sends a form has to know that it was in vain. */
+function reasonToSignIn(error: GatewayError, { method }: IncomingMessage): GatewayError | undefined {
+  if (error.code === 'invalid_operator') return error;
+  if (method === 'GET' || method === 'HEAD') return undefined;
+  return new GatewayError(
+    'operator_required',
+    'Your session has ended, and nothing was changed. Sign in again.',
+  );
 }
 
 async function signOut(

@@ -27,7 +27,7 @@ export const CSRF_FIELD = 'csrf';
 const CSRF_HEADER = 'x-csrf-token';
 
 /** Whether a role includes another one. */
-function hasRole(role: Role, needed: Role): boolean {
+export function hasRole(role: Role, needed: Role): boolean {
   return ROLES.indexOf(role) >= ROLES.indexOf(needed);
 }
 

@@ -1,18 +1,19 @@
 // The frame of the pages of the console: sign-in, errors, and the pages in the table of admin-console.ts.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Html, html, NOTHING } from '../billing/pages/page-frame.ts';
-import { hashSource, type Script } from '../billing/pages/page-scripts.ts';
+import { hashSource, packageScript, type Script } from '../billing/pages/page-scripts.ts';
 import { themeOf } from '../billing/pages/theme.ts';
 import type { GatewayError } from '../errors.ts';
 import type { Role } from '../store/operator-record.ts';
 import { begin, send, waitHeaders } from './console-answer.ts';
 import type { ConsoleDesk } from './console-desk.ts';
-import { CSRF_FIELD, type Operator } from './console-identity.ts';
+import { CSRF_FIELD, hasRole, type Operator } from './console-identity.ts';
 import { CONSOLE_STYLE } from './console-style.ts';
 import type { LiveFigures } from './live-figures.ts';
 
 const STYLE = `${themeOf(undefined).style}${CONSOLE_STYLE}`;
 const STYLE_HASH = hashSource(STYLE);
+const ONCE = packageScript('console/pages/once.js');
 
 /** A form that was rejected: its page shows it again, as it was sent, with the error at the field that is wrong. */
 interface RejectedForm {
@@ -63,8 +64,8 @@ interface FrameOptions {
 /** Answers with a page. */
 export function sendPage(response: ServerResponse, status: number, options: FrameOptions): void {
   const { head, foot } = frameOf(options);
-  const { body, scripts = [], headers = {} } = options;
-  send(response, status, `${head}${body.text}${foot}`, { ...pageHeaders(scripts), ...headers });
+  const { body, headers = {} } = options;
+  send(response, status, `${head}${body.text}${foot}`, { ...pageHeaders(scriptsOf(options)), ...headers });
 }
 
 /** A page that is sent while its body becomes known: browsers show each part as it comes. Sends nothing before the first part. */
@@ -78,11 +79,11 @@ export class PageStream {
   }
 
   write({ text }: Html): void {
-    const { scripts = [], headers = {} } = this.#frame;
+    const { headers = {} } = this.#frame;
     // The reader may have gone; the change goes on.
     if (this.#response.destroyed) return;
     const isFirst = !this.#response.headersSent;
-    if (isFirst) begin(this.#response, 200, { ...pageHeaders(scripts), ...headers });
+    if (isFirst) begin(this.#response, 200, { ...pageHeaders(scriptsOf(this.#frame)), ...headers });
     this.#response.write(isFirst ? `${frameOf(this.#frame).head}${text}` : text);
   }
 
@@ -93,9 +94,15 @@ export class PageStream {
   }
 }
 
-function frameOf({ title, operator, pages = [], here, scripts = [] }: Omit<FrameOptions, 'body'>) {
+/** Those of the page; with an operator there are forms. */
+function scriptsOf({ operator, scripts = [] }: Pick<FrameOptions, 'operator' | 'scripts'>) {
+  return operator === undefined ? scripts : [ONCE, ...scripts];
+}
+
+function frameOf(options: Omit<FrameOptions, 'body'>) {
+  const { title, operator, pages = [], here } = options;
   const links = pages
-    .filter(({ isListed }) => isListed)
+    .filter(({ isListed, role }) => isListed && operator !== undefined && hasRole(operator.role, role))
     .map(({ path, name }) => html`<a href="${path}"${currentOf(path, here)}>${name}</a> `);
   const nav =
     operator === undefined ? NOTHING : html`<nav aria-label="Console">${links}</nav>${signOut(operator)}`;
@@ -116,7 +123,7 @@ ${csrf}<title>${title} · Tollgate console</title>
 `;
   const foot = html`
 </main>
-${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
+${scriptsOf(options).map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
 </body>
 </html>
 `;
@@ -136,16 +143,21 @@ function signOut({ name, role, csrf, via }: Operator): Html {
 <input type="hidden" name="${CSRF_FIELD}" value="${csrf}"><button class="quiet small">Sign out</button></form>`;
 }
 
-/** The form that takes a token. @param error of the last attempt */
-export function sendSignIn(response: ServerResponse, error?: GatewayError): void {
+/**
+ * The form that takes a token.
+ * @param back page to go on with
+ * @param error of the last attempt, or why somebody has to sign in again
+ */
+export function sendSignIn(response: ServerResponse, back: string, error?: GatewayError): void {
   const alert =
     error === undefined ? NOTHING : html`<p class="alert" role="alert" id="rejection">${error.message}</p>`;
-  const wrong =
-    error === undefined ? NOTHING : html` aria-invalid="true" aria-describedby="rejection" autofocus`;
+  const isWrong = error !== undefined && error.code !== 'operator_required';
+  const wrong = html`${isWrong ? html` aria-invalid="true"` : NOTHING}${error === undefined ? NOTHING : html` aria-describedby="rejection" autofocus`}`;
   const body = html`<section class="card" aria-labelledby="sign-in"><h1 id="sign-in">Sign in</h1>
 ${alert}<form method="post" action="/console/sign-in">
 <p><label for="token">Token of an operator</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required${wrong}></p>
+<input type="hidden" name="back" value="${back}">
 <p><button>Sign in</button></p>
 </form>
 <p class="soft">An administrator makes a token with <code>tollgate operators add NAME --role ROLE</code>.</p></section>`;

@@ -117,8 +117,9 @@ test('without scripts it is the same', async () => {
   const { page } = visit;
   let count = 0;
   for (const path of paths) {
-    // Another page is the same document.
-    if ((await (await page.goto(`/console${path}`))?.text())?.includes('<script') !== true) continue;
+    // Another page is the same document: the script that all have only counts what is sent.
+    const text = (await (await page.goto(`/console${path}`))?.text()) ?? '';
+    if (text.split('<script').length < 3) continue;
     count += 1;
     const faults = await faultsOn(page, async ({ tag }) => {
       if (tag === 'summary') await page.keyboard.press('Enter');

@@ -243,6 +243,37 @@ test('budgets near their end are on *Now*, with a link to the record, and follow
   await tollgate('holders', 'set', prefix, '--budget', 'tier/day');
 });
 
+test('a button that is pressed again before its answer is there issues one key, which is shown', async () => {
+  await using visit = await signIn(admin);
+  const { page } = visit;
+  await page.goto('/console/keys');
+  await page.getByLabel('Name of the new holder').fill('Pressed twice');
+  let sent = 0;
+  // Again, after the gateway has answered and before the browser has the answer.
+  let again = () => {};
+  const pressedAgain = new Promise<void>((resolve) => {
+    again = resolve;
+  });
+  await page.exposeFunction('pressedAgain', again);
+  await page.evaluate(`addEventListener('submit', ({ target }) => setTimeout(() => {
+    target.requestSubmit();
+    pressedAgain();
+  }, 200), { once: true })`);
+  await page.route('**/console/do/keys.issue', async (route) => {
+    sent += 1;
+    const response = await route.fetch();
+    await pressedAgain;
+    await route.fulfill({ response }).catch(() => undefined);
+  });
+  await page.getByRole('button', { name: 'Issue a key' }).click();
+  await visit.title('Done');
+  expect(sent).toBe(1);
+  expect(await page.locator('pre.key').textContent()).toMatch(/^[0-9a-f]{32}$/);
+  const { out } = await setting.commands.tollgate('keys', 'list', '--holder', 'Pressed twice', '--json');
+  expect(out.match(/"prefix"/g)?.length).toBe(1);
+  expect(visit.faults).toEqual([]);
+});
+
 describe('by role', () => {
   test('a viewer sees no form that changes, and is refused one that was sent nevertheless', async () => {
     const token = await setting.operator('vic', 'viewer');

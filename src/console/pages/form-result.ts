@@ -111,5 +111,7 @@ function newKey(answer: object): Html {
   const old =
     typeof until === 'string' ? html`<p>The old key is valid until ${shown(until)} UTC.</p>` : NOTHING;
   const box = typeof key === 'string' ? copyBox('key', 'The key, which is shown once', key, 'key') : NOTHING;
+  if (key === null)
+    return html`${old}<p class="alert">The key was in the answer when this form was first sent, and is nowhere else. If you do not have it, revoke it and issue another.</p>`;
   return html`${old}${box}`;
 }

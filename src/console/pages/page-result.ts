@@ -26,6 +26,7 @@ export async function pageResult(page: ConsolePage, request: ConsoleRequest): Pr
   const { url } = request;
   const { name: title, scripts = [] } = page;
   try {
+    requireRole(request.operator, page.role);
     return { status: 200, title, body: await page.render(request), here: url.pathname, scripts };
   } catch (cause) {
     const error = wrapError(cause, 'internal_error');

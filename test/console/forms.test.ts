@@ -1,0 +1,238 @@
+// Forms of the console as a hostile person, or an unlucky one, sends them: without a session, twice, at the same time as others, about
+// nobody, with markup and with names that mean something to JavaScript.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { API_ROUTES } from '../../src/console/api/api-routes.ts';
+import { type ConsoleSetting, cookieFrom, csrfIn, startConsole } from './setting.ts';
+
+let setting: ConsoleSetting;
+let token: string;
+let own: { readonly cookie: string; readonly csrf: string };
+let key: string;
+let holder: string;
+
+const list = async (...words: string[]): Promise<object[]> =>
+  JSON.parse((await setting.commands.tollgate(...words, '--json')).out);
+
+beforeAll(async () => {
+  setting = await startConsole();
+  token = await setting.operator('ann', 'admin');
+  own = await setting.signIn(token);
+  key = (await setting.commands.tollgate('keys', 'issue', '--tier', 'Pro')).out.slice(0, 8);
+  holder = String(Reflect.get((await list('keys', 'list'))[0] ?? {}, 'holder'));
+});
+afterAll(() => setting[Symbol.asyncDispose]());
+
+const send = (route: string, fields: Readonly<Record<string, string>>, { cookie, csrf } = own) =>
+  setting.call('POST', `/console/do/${route}`, {
+    cookie,
+    body: `${new URLSearchParams({ csrf, ...fields })}`,
+  });
+const get = (path: string, cookie = own.cookie) => setting.call('GET', path, { cookie });
+/** Hidden fields of the form of a route, as its page has them. */
+async function fieldsOf(path: string, route: string): Promise<Record<string, string>> {
+  const { text } = await get(path);
+  const form = new RegExp(`<form[^>]* action="/console/do/${route}">.*?</form>`, 's').exec(text)?.[0] ?? '';
+  expect(form).not.toBe('');
+  return Object.fromEntries(
+    [...form.matchAll(/<input type="hidden" name="([^"]*)" value="([^"]*)">/g)].map(
+      ([, name = '', value = '']) => [name, value.replaceAll('&#34;', '"')],
+    ),
+  );
+}
+
+describe('without a session', () => {
+  test('a form changes nothing, and says so, whatever it has', async () => {
+    const ended = await setting.signIn(token);
+    await setting.call('POST', '/console/sign-out', { cookie: ended.cookie, body: `csrf=${ended.csrf}` });
+    for (const each of [ended, { cookie: '', csrf: own.csrf }, { cookie: 'tollgate-console=x', csrf: '' }]) {
+      const { status, text } = await send('teams.add', { 'text.name': 'ghost' }, each);
+      expect([status, text]).toEqual([401, expect.stringContaining('nothing was changed')]);
+    }
+    expect(await list('teams', 'list')).toEqual([]);
+  });
+
+  test('a sign-in goes on with the page that was asked for, and with nothing else', async () => {
+    const page = await get(`/console/keys/${key}`, '');
+    expect(page.text).toContain(`name="back" value="/console/keys/${key}"`);
+    const goesTo = async (back: string) =>
+      (await setting.call('POST', '/console/sign-in', { body: `${new URLSearchParams({ token, back })}` }))
+        .headers.location;
+    expect(await goesTo(`/console/keys/${key}`)).toBe(`/console/keys/${key}`);
+    for (const back of [
+      '//evil.example',
+      'https://evil.example',
+      '/console//evil.example',
+      '/\\evil.example',
+      'x',
+      '',
+    ])
+      expect([back, await goesTo(back)]).toEqual([back, '/console']);
+    expect(await goesTo('/console\r\nset-cookie: a=b')).toBe('/console');
+    // A wrong token does not lose it.
+    const wrong = await setting.call('POST', '/console/sign-in', { body: 'token=x&back=/console/teams' });
+    expect([wrong.status, wrong.text]).toEqual([
+      401,
+      expect.stringContaining('name="back" value="/console/teams"'),
+    ]);
+    expect((await get('/console/live', '')).text).toContain('name="back" value="/console"');
+  });
+});
+
+test('a viewer is not led to pages of others, and is refused in the frame of the console', async () => {
+  const { cookie } = await setting.signIn(await setting.operator('vic', 'viewer'));
+  expect((await get('/console', cookie)).text).not.toContain('/console/events');
+  const { status, text } = await get('/console/events', cookie);
+  expect([status, text]).toEqual([403, expect.stringContaining('<nav aria-label="Console">')]);
+});
+
+test('of edits at the same time one is done, and the others learn what is different', async () => {
+  const fields = await fieldsOf(`/console/holders/${holder}`, 'holders.set');
+  const names = ['one', 'two', 'three', 'four'];
+  const answers = await Promise.all(
+    names.map((name) => send('holders.set', { ...fields, request_key: `edit-${name}`, 'null.name': name })),
+  );
+  const done = answers.flatMap(({ status }, index) => (status === 200 ? [names[index]] : []));
+  expect([done.length, answers.map(({ status }) => status).sort()]).toEqual([1, [200, 412, 412, 412]]);
+  const lost = answers.find(({ status }) => status === 412);
+  expect(lost?.text.replaceAll(/<[^>]+>/g, ' ')).toMatch(new RegExp(`name\\s+${done[0]}\\s`));
+  const shown = JSON.parse((await setting.commands.tollgate('holders', 'show', holder, '--json')).out);
+  expect(shown).toMatchObject({ name: done[0] });
+});
+
+test('a form that is replayed changes nothing, in another session of the operator as well', async () => {
+  const fields = { request_key: 'replay-1', 'text.tier': 'Pro', 'text.holder': 'Replayed' };
+  const first = await send('keys.issue', fields);
+  expect(first.text).toMatch(/<pre class="key"/);
+  for (const each of [own, await setting.signIn(token)]) {
+    const { status, text } = await send('keys.issue', fields, each);
+    expect([status, text]).toEqual([200, expect.stringContaining('is nowhere else')]);
+    expect(text).not.toMatch(/[0-9a-f]{32}</);
+  }
+  expect(await list('keys', 'list', '--holder', 'Replayed')).toHaveLength(1);
+  const other = await send('keys.issue', { ...fields, 'text.holder': 'Another' });
+  expect(other.status).toBe(422);
+  expect(await list('keys', 'list', '--holder', 'Another')).toEqual([]);
+});
+
+describe('about nobody', () => {
+  const changes = API_ROUTES.filter(
+    ({ method, params, recordsItself }) =>
+      method !== 'GET' && !recordsItself && Object.keys(params).length > 0,
+  );
+  const ids = [
+    '00000000',
+    '00000000-0000-0000-0000-000000000000',
+    'nobody',
+    '',
+    '../..',
+    '<b>',
+    'x'.repeat(5000),
+  ];
+
+  test.each(changes.map(({ name }) => name))('%s is a page that says so', async (name) => {
+    const route = changes.find((each) => each.name === name);
+    const [param = ''] = Object.keys(route?.params ?? {});
+    for (const id of ids) {
+      const { status, headers, text } = await send(name, { [`param.${param}`]: id });
+      const fault = [id.slice(0, 40), status, headers['content-type']];
+      expect(fault).toEqual([id.slice(0, 40), expect.any(Number), 'text/html; charset=utf-8']);
+      expect([400, 404]).toContain(status);
+      expect(text).not.toContain('<b>');
+    }
+    // Without any parameter, and with one that is no own member of anything.
+    for (const fields of [{}, { 'param.__proto__': '00000000' }, { 'param.constructor': 'x' }])
+      expect([400, 404]).toContain((await send(name, fields)).status);
+  });
+
+  test.each(['', 'nothing', 'constructor', '__proto__', 'keys.list', 'keys.show', 'command.run'])(
+    'the route %j is none',
+    async (name) => {
+      expect((await send(name, { 'param.prefix': key })).status).toBe(404);
+    },
+  );
+});
+
+test('markup is text on every page, wherever it was entered', async () => {
+  const markup = `<img src=x onerror=alert(1)>"'&`;
+  const fields = { 'text.tier': 'Pro', 'text.holder': markup, 'text.name': markup, 'text.reason': markup };
+  expect((await send('teams.add', { 'text.name': markup, 'text.reason': markup })).status).toBe(200);
+  const issued = await send('keys.issue', { ...fields, 'text.team': markup });
+  const prefix = /<pre class="key"[^>]*>([0-9a-f]{8})/.exec(issued.text)?.[1] ?? '';
+  const team = encodeURIComponent(markup);
+  const label = await send('holders.set', {
+    ...(await fieldsOf(`/console/holders/${prefix}`, 'holders.set')),
+    ...{ 'null.name': markup, 'null.team': markup, 'map.labels': 'env=<script>alert(1)</script>' },
+  });
+  expect(label.status).toBe(200);
+  await send('upstreams.drain', { 'param.name': 'echo', 'text.reason': markup });
+  const paths = [
+    ...['', '/upstreams', '/upstreams/echo', '/keys', `/keys/${prefix}`, `/holders/${prefix}`, '/holders'],
+    ...['/teams', `/teams/${team}`, '/usage', '/events', `/keys?name=${team}`, `/holders?team=${team}`],
+    ...[`/models?model=${team}`, `/usage?by=${team}`, `/keys/${team}`, `/keys?cursor=${team}&label=${team}`],
+  ];
+  for (const path of paths) {
+    const { status, text } = await get(`/console${path}`);
+    expect([path, status < 500, /<img|<script>alert|onerror=alert\(1\)>"/.test(text)]).toEqual([
+      path,
+      true,
+      false,
+    ]);
+  }
+  expect((await get(`/console/teams/${team}`)).text).toContain(
+    '&#60;img src=x onerror=alert(1)&#62;&#34;&#39;&#38;',
+  );
+  await send('upstreams.resume', { 'param.name': 'echo' });
+});
+
+test.each([
+  ['text.__proto__', 'x', 400],
+  ['map.__proto__', 'reason=x', 400],
+  ['map.constructor', 'a=b', 400],
+  ['list.__proto__', 'a', 400],
+  ['text.unknown', 'x', 400],
+  ['text.', 'x', 400],
+  ['text.reason.more', 'x', 200],
+  ['unknown.reason', 'x', 200],
+  ['was.limits.null', '__proto__,a', 200],
+  ['map.limits', '=1', 400],
+  ['map.limits', '__proto__=1', 400],
+  ['map.limits', 'requests_per_minute=1e400', 400],
+  ['map.limits', 'requests_per_minute=99999999999999999999', 400],
+  ['null.expires', '2000-01-01', 400],
+  ['null.name', 'a\u0000b', 400],
+  ['text.reason', '\u001b[2J', 400],
+  ['request_key', 'not printable\n', 400],
+  ['if_match', '"x:y', 412],
+])('the field %s with %j is answered with %i', async (name, value, status) => {
+  const answer = await send('keys.set', { 'param.prefix': key, 'null.name': 'a name', [name]: value });
+  expect([answer.status, answer.headers['content-type']]).toEqual([status, 'text/html; charset=utf-8']);
+  expect(Reflect.get({}, 'reason')).toBeUndefined();
+});
+
+test.each([
+  ['multipart/form-data; boundary=x', 'x', 400],
+  ['application/json', '{}', 400],
+  ['text/plain', 'csrf=x', 400],
+  ['application/x-www-form-urlencoded', `a=${'x'.repeat(70_000)}`, 413],
+  ['application/x-www-form-urlencoded', '%', 403],
+])('a form as %s is refused', async (type, body, status) => {
+  const { cookie } = own;
+  const answer = await setting.call('POST', '/console/do/keys.issue', {
+    cookie,
+    body,
+    headers: { 'content-type': type },
+  });
+  expect([answer.status, answer.headers['content-type']]).toEqual([status, 'text/html; charset=utf-8']);
+});
+
+test('a copied cookie is of no use without the token of a page, and a token of no use without its session', async () => {
+  const other = await setting.signIn(token);
+  expect(csrfIn((await get('/console')).text)).toBe(own.csrf);
+  for (const each of [
+    { cookie: own.cookie, csrf: '' },
+    { cookie: own.cookie, csrf: other.csrf },
+    { cookie: other.cookie, csrf: own.csrf },
+  ])
+    expect((await send('teams.add', { 'text.name': 'stolen' }, each)).status).toBe(403);
+  expect(cookieFrom(await get('/console'))).toBeUndefined();
+});
