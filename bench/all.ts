@@ -26,6 +26,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   { blocks: ['overload'], words: ['bench/overload.ts', '--write'] },
   { blocks: ['workers'], words: ['bench/workers.ts', '--write'] },
   { blocks: ['replicas'], words: ['bench/replicas.ts', '--write'] },
+  { blocks: ['console'], words: ['bench/console.ts', '--write'] },
   {
     blocks: ['many-streams'],
     words: ['bench/many-streams.ts', '--write'],

@@ -55,7 +55,8 @@ function wordsOf(text: string): readonly string[] {
 
 function pairOf(name: string, pair: string): readonly [string, string | number] {
   const at = pair.indexOf('=');
-  if (at < 1 || pair.startsWith('__proto__=')) throw new GatewayError('invalid_value', `${name}: write NAME=VALUE, separated by spaces.`);
+  if (at < 1 || pair.startsWith('__proto__='))
+    throw new GatewayError('invalid_value', `${name}: write NAME=VALUE, separated by spaces.`);
   const value = pair.slice(at + 1);
   return [pair.slice(0, at), name !== 'labels' && /^\d+(?:\.\d+)?$/.test(value) ? Number(value) : value];
 }
