@@ -1,5 +1,30 @@
 // Exponential backoff with jitter, so that replicas do not reconnect at the same time.
 
+/** How a connection is made, and made again. */
+export interface ConnectionTimes {
+  /** Timeout of one attempt and of each answer in it, in milliseconds. */
+  readonly connectMs: number;
+  /** Maximum wait of `start`, in milliseconds. */
+  readonly startMs: number;
+  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. */
+  readonly firstRetryMs: number;
+  /** Maximum wait before a reconnect, in milliseconds. */
+  readonly maxRetryMs: number;
+  /** Monotonic milliseconds. */
+  readonly now: () => number;
+  /** From 0 (included) to 1 (excluded). */
+  readonly random: () => number;
+}
+
+export const CONNECTION_TIMES: ConnectionTimes = {
+  connectMs: 1000,
+  startMs: 1000,
+  firstRetryMs: 50,
+  maxRetryMs: 1000,
+  now: () => performance.now(),
+  random: Math.random,
+};
+
 export interface BackoffOptions {
   /** Wait before the first try, in milliseconds. */
   readonly firstMs: number;

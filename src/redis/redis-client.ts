@@ -6,7 +6,7 @@ import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts
 import { startDeadline } from '../deadline.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { parseRedisUrl } from './open-redis.ts';
-import { Backoff } from './reconnect-backoff.ts';
+import { Backoff, CONNECTION_TIMES, type ConnectionTimes } from './reconnect-backoff.ts';
 import { DeadlinePassed, inTime, pause } from './redis-deadline.ts';
 import { classifyError, plainError, RedisUnavailable } from './redis-fault.ts';
 import { type RedisCommands, RedisLink } from './redis-link.ts';
@@ -23,25 +23,13 @@ interface RedisMetrics {
   onCall(outcome: CallResult): void;
 }
 
-export interface RedisClientOptions {
+export interface RedisClientOptions extends Partial<ConnectionTimes> {
   /** In a form of `readRedisAddress`. */
   readonly url: string;
   readonly logger: Logger;
   readonly metrics?: RedisMetrics;
-  /** Monotonic milliseconds. */
-  readonly now?: () => number;
-  /** From 0 (included) to 1 (excluded). */
-  readonly random?: () => number;
   /** Deadline of a call and of a probe, in milliseconds. */
   readonly commandMs?: number;
-  /** Connect timeout, in milliseconds. */
-  readonly connectMs?: number;
-  /** Maximum wait of `start`, in milliseconds. */
-  readonly startMs?: number;
-  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. */
-  readonly firstRetryMs?: number;
-  /** Maximum wait before a reconnect, in milliseconds. */
-  readonly maxRetryMs?: number;
   /** A connection that stays late for this long, in milliseconds, is replaced. Default: ten times `commandMs`. */
   readonly lateMs?: number;
   /** Interval of probes while the connection is up, in milliseconds: they find an outage before a request does. */
@@ -77,13 +65,8 @@ const LATE_ANSWER_MS = 3000;
 const MAX_PROBES = 5;
 
 const DEFAULTS = {
-  now: () => performance.now(),
-  random: Math.random,
+  ...CONNECTION_TIMES,
   commandMs: 100,
-  connectMs: 1000,
-  startMs: 1000,
-  firstRetryMs: 50,
-  maxRetryMs: 1000,
   heartbeatMs: 1000,
   resetMs: 10_000,
   maxCalls: 10_000,

@@ -4,11 +4,11 @@ import type { Redis } from 'ioredis';
 import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { createSingle, parseRedisUrl } from './open-redis.ts';
-import { Backoff } from './reconnect-backoff.ts';
+import { Backoff, CONNECTION_TIMES, type ConnectionTimes } from './reconnect-backoff.ts';
 import { inTime, pause } from './redis-deadline.ts';
 import { plainError } from './redis-fault.ts';
 
-export interface SubscriptionOptions {
+export interface SubscriptionOptions extends Partial<ConnectionTimes> {
   /** In a form of `readRedisAddress`. */
   readonly url: string;
   readonly channels: readonly string[];
@@ -23,33 +23,11 @@ export interface SubscriptionOptions {
   readonly pingMs?: number;
   /** Idle time after which the connection counts as lost, in milliseconds. */
   readonly silenceMs?: number;
-  /** Timeout for the connection and for each answer until subscribed, in milliseconds. */
-  readonly connectMs?: number;
-  /** Maximum wait of `start`, in milliseconds. */
-  readonly startMs?: number;
-  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. */
-  readonly firstRetryMs?: number;
-  /** Maximum wait before a reconnect, in milliseconds. */
-  readonly maxRetryMs?: number;
   /** Maximum message size in bytes of UTF-8; longer ones are dropped. */
   readonly maxBytes?: number;
-  /** Monotonic milliseconds. */
-  readonly now?: () => number;
-  /** From 0 (included) to 1 (excluded). */
-  readonly random?: () => number;
 }
 
-const DEFAULTS = {
-  pingMs: 1000,
-  silenceMs: 3000,
-  connectMs: 1000,
-  startMs: 1000,
-  firstRetryMs: 50,
-  maxRetryMs: 1000,
-  maxBytes: 65_536,
-  now: () => performance.now(),
-  random: Math.random,
-};
+const DEFAULTS = { ...CONNECTION_TIMES, pingMs: 1000, silenceMs: 3000, maxBytes: 65_536 };
 
 export class Subscription {
   readonly #options: typeof DEFAULTS & SubscriptionOptions;

@@ -1,14 +1,6 @@
 // Records of teams and of the search for holders.
-import type { Tier } from '../config/schema/config-schema.ts';
 import type { Terms, TermsChange } from '../config/terms.ts';
-import type {
-  Authorship,
-  BillingStatus,
-  HolderFilter,
-  LabelChange,
-  OwnerLabels,
-  Prefix,
-} from './key-record.ts';
+import type { Authorship, Holder, HolderFilter, LabelChange, OwnerLabels, Prefix } from './key-record.ts';
 
 export interface Team {
   readonly id: string;
@@ -44,21 +36,13 @@ export interface TeamEvent {
   readonly reason: string | null;
 }
 
-export interface HolderSummary {
-  readonly id: string;
-  readonly name: string | null;
-  readonly tier: Tier;
-  readonly standing: BillingStatus;
-  readonly teamId: string | null;
+export interface HolderSummary extends Holder {
   readonly team: string | null;
-  readonly terms: Terms;
   readonly labels: OwnerLabels;
   /** Number of active keys. */
   readonly keys: number;
   /** `YYYY-MM-DD`, UTC: the last day on which one of its keys was used; null before the first use. */
   readonly lastUsed: string | null;
-  /** RFC 3339, UTC. */
-  readonly createdAt: string;
 }
 
 export type TeamResult =
