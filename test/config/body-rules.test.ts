@@ -86,6 +86,7 @@ describe('body', () => {
     ['{ rename: { model: engine } }', 'is read by the gateway'],
     ['{ rename: { engine: model } }', 'is read by the gateway'],
     ['{ rename: { x: conversation } }', 'names an object of a holder'],
+    ['{ rename: { x: fallbacks } }', 'is checked by the gateway'],
     ['{ rename: { x: prompt_cache.file_ids } }', 'names an object of a holder'],
     ['{ rename: { a: "b c" } }', 'must be the name of a member'],
     ['{ set: { a..b: 1 } }', 'must be the name of a member'],

@@ -27,13 +27,19 @@ export const READ_MEMBERS = [
   'documents',
   'text_2',
   'data_2',
+  'fallbacks',
+  'tools',
 ] as const;
 
 /** Those of them that rules may change, because the gateway only estimates with them. */
-const ESTIMATED = new Set(['max_tokens', 'max_completion_tokens', 'max_output_tokens'].map(foldName));
+const ESTIMATED = ['max_tokens', 'max_completion_tokens', 'max_output_tokens'].map(foldName);
+/** As well, but nothing of the client's may become them: the gateway checks the models that they name. */
+const CHECKED = ['fallbacks', 'tools'].map(foldName);
 const OPTIONS = foldName('stream_options');
 /** Those that gateway and upstream have to read alike. */
-const OWNED = new Set<string>(READ_MEMBERS.map(foldName).filter((each) => !ESTIMATED.has(each)));
+const OWNED = new Set<string>(
+  READ_MEMBERS.map(foldName).filter((each) => ![...ESTIMATED, ...CHECKED].includes(each)),
+);
 
 /** One rule. Paths are as configured. */
 export type BodyRule =
@@ -74,6 +80,8 @@ function changeFault(path: string): string | undefined {
 
 /** The gateway checks the ids of objects in the client's body, by the names of members. */
 function newNameFault(path: string): string | undefined {
+  if (CHECKED.includes(firstOf(path)))
+    return 'is checked by the gateway and cannot be a new name: the gateway would not check its models';
   return stepsOf(path).some((step) => /^(object|response|approval|id)$/.test(meaningOf(step)))
     ? 'names an object of a holder and cannot be a new name: the gateway would not check the object'
     : changeFault(path);
