@@ -10,7 +10,7 @@ const code = (error: unknown) => (error instanceof GatewayError ? error.code : e
 
 describe('issuing', () => {
   test('returns the whole key once and stores its hashes', async () => {
-    await using setting = await openSetting({});
+    await using setting = await openSetting();
     const issued = await setting.issuer.issue({ tier: 'Pro', name: '  build server ' });
     expect(issued.key.reveal()).toMatch(/^[0-9a-f]{32}$/);
     expect(issued.prefix).toBe(issued.key.reveal().slice(0, 8));

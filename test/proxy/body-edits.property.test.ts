@@ -266,7 +266,7 @@ test('bodies are spliced as the rules say, and in no other place, however they a
         seen.changed += 1;
       },
     ),
-    { numRuns: 5000 },
+    { numRuns: 2000 },
   );
   // Both happen often, or this test would prove little.
   expect(Math.min(seen.changed, seen.rejected)).toBeGreaterThan(200);
