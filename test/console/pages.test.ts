@@ -243,6 +243,23 @@ test('budgets near their end are on *Now*, with a link to the record, and follow
   await tollgate('holders', 'set', prefix, '--budget', 'tier/day');
 });
 
+test('a page says when no figures come, and not any more when they do', async () => {
+  await using visit = await signIn(admin);
+  const { page } = visit;
+  const note = page.getByText('The gateway sends no figures at the moment.');
+  await page.clock.install();
+  await page.route('**/console/live', (route) => route.fulfill({ status: 503 }));
+  for (const path of ['/console', '/console/upstreams', '/console/upstreams/echo']) {
+    await page.goto(path);
+    expect([path, await note.isVisible()]).toEqual([path, false]);
+    await page.clock.runFor(12_500);
+    expect([path, await note.isVisible()]).toEqual([path, true]);
+  }
+  await page.unroute('**/console/live');
+  await page.clock.runFor(5_500);
+  await until(async () => !(await note.isVisible()), 'the next figures');
+});
+
 test('a button that is pressed again before its answer is there issues one key, which is shown', async () => {
   await using visit = await signIn(admin);
   const { page } = visit;
