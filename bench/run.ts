@@ -46,6 +46,11 @@ const NAMES = SCENARIOS.map(({ id, isLong }) => `${id}${isLong === true ? '*' : 
 const RESULTS = fileURLToPath(new URL('./RESULTS.md', import.meta.url));
 const RESULTS_JSON = fileURLToPath(new URL('./results.json', import.meta.url));
 
+/** The lengths of a run that counts. */
+const WHOLE = { rounds: 5, seconds: 4, warmUpRequests: 200_000 };
+const BUILD = fileURLToPath(new URL('../tools/build.ts', import.meta.url));
+const BUILD_MS = 10 * 60_000;
+
 const USAGE = `npm run bench -- [--peer] [--long] [--only NAMES] [--rounds N] [--seconds N] [--warm-up N] [--json] [--write]
 npm run bench -- --short [--record]
 
@@ -59,7 +64,7 @@ npm run bench -- --short [--record]
   --json        figures as JSON on stdout
   --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
                 with --only, what was written before stays, where it is of the same machine, versions, commit and lengths;
-                without it, the run is added to bench/runs.json, which has all of them
+                without it, and with the default lengths or longer ones, the run is added to bench/runs.json, which has all of them
 
   --short       less than a minute: CPU time against a bare http-proxy-3's, and exit code 1 if the ratio is more than 25 %
                 above that of bench/baseline.json
@@ -73,9 +78,9 @@ async function main(argv: string[]): Promise<number> {
   const { values } = parseArgs({
     args: argv,
     options: {
-      rounds: { type: 'string', default: '5' },
-      seconds: { type: 'string', default: '4' },
-      'warm-up': { type: 'string', default: '200000' },
+      rounds: { type: 'string', default: `${WHOLE.rounds}` },
+      seconds: { type: 'string', default: `${WHOLE.seconds}` },
+      'warm-up': { type: 'string', default: `${WHOLE.warmUpRequests}` },
       only: { type: 'string' },
       peer: { type: 'boolean', default: false },
       long: { type: 'boolean', default: false },
@@ -127,8 +132,9 @@ async function main(argv: string[]): Promise<number> {
       fillBlocks({ targets: `${targetsTable(report.sections)}\n${origin}` });
       const others = report.sections.find(({ id }) => id === 'peers');
       if (others !== undefined) fillBlocks({ peers: `${tableOf(others)}\n${others.note}\n\n${origin}` });
-      // A part of a run is no run.
-      if (values.only === undefined) fillBlocks({ runs: runsTable(addRun(measured, load)) });
+      if (isWhole(values.only, { ...lengths, warmUpRequests }))
+        fillBlocks({ runs: runsTable(addRun(measured, load)) });
+      else tell('bench: the run is not recorded: it has fewer scenarios, or is shorter, than a whole one');
     }
     return 0;
   } catch (error) {
@@ -136,6 +142,14 @@ async function main(argv: string[]): Promise<number> {
     tell(`bench: stopped by ${interrupted}`);
     return interrupted === 'SIGINT' ? 130 : 143;
   }
+}
+
+/** A part of a run, or a short one, is no run: its figures are written, and not recorded. */
+function isWhole(only: string | undefined, lengths: typeof WHOLE): boolean {
+  const { rounds, seconds, warmUpRequests } = WHOLE;
+  const isLong =
+    lengths.rounds >= rounds && lengths.seconds >= seconds && lengths.warmUpRequests >= warmUpRequests;
+  return only === undefined && isLong;
 }
 
 /** The results of the last run that was written. */
@@ -159,6 +173,8 @@ function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
 async function measure(options: BenchOptions, scenarios: readonly Scenario[]): Promise<Section[]> {
   return withBench({ ...options, bare: BARE_NAMES }, async (bench) => {
     const sections: Section[] = [];
+    // What operators start, and what starts and memory at rest are measured of.
+    await bench.processes.run(process.execPath, [BUILD], BUILD_MS);
     for (const scenario of scenarios)
       sections.push(...(await attempt(bench, scenario, sections, options.signal)));
     return sections;
