@@ -173,7 +173,7 @@ export class KeyIssuer {
     return announceChanged(this.#parts, records, at);
   }
 
-  /** Keys in the order of issue. @throws GatewayError `store_unavailable` */
+  /** Keys in the order of `Store.listKeys`. @throws GatewayError `store_unavailable` */
   list(filter: KeyFilter): Promise<readonly KeySummary[]> {
     return this.#parts.store.listKeys(filter);
   }

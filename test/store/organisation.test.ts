@@ -341,6 +341,59 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       ]);
     });
 
+    test.each([
+      [{ name: 'n' }],
+      [{ name: 'n', state: 'active' }],
+      [{ tier: 'Lite' }],
+      [{ standing: 'good', state: 'active' }],
+      [{ state: 'revoked' }],
+      [{ state: 'revoked', tier: 'Lite', standing: 'good' }],
+      [{ state: 'invalidated' }],
+      [{ expiresBefore: '2040-01-01T00:00:00.000Z' }],
+      [{ labels: { env: 'p*' } }],
+    ] as const)('pages of %j are whole, without gaps and repeats', async (filter) => {
+      const all: Prefix[] = [];
+      for (let index = 0; index < 9; index += 1) {
+        // Names that are equal, and that differ in case alone.
+        const holder = { name: ['Nora', 'nora', 'NB'][index % 3] ?? '', labels: { env: `p${index % 2}` } };
+        const expiresAt = `203${index % 3}-01-01T00:00:00.000Z`;
+        const key = await add(holder, { ...newKey(), expiresAt });
+        all.push(key.prefix);
+        const second = newKey();
+        await store.addKey({ ...second, expiresAt }, { kind: 'of', prefix: key.prefix }, null);
+        all.push(second.prefix);
+      }
+      for (const prefix of all.slice(0, 5)) await store.revokeKey(prefix, null, '2030-01-01T00:00:00.000Z');
+      const paged: Prefix[] = [];
+      for (let after: Prefix | undefined; ; after = paged.at(-1)) {
+        const page = await store.listKeys({ ...filter, limit: 4, ...(after !== undefined && { after }) });
+        paged.push(...page.map((key) => key.prefix));
+        if (page.length < 4) break;
+      }
+      const state: string = 'state' in filter ? filter.state : '';
+      const wanted =
+        state === 'revoked'
+          ? all.slice(0, 5)
+          : state === 'invalidated'
+            ? []
+            : state === 'active'
+              ? all.slice(5)
+              : all;
+      expect(paged.toSorted()).toEqual(wanted.toSorted());
+    });
+
+    test('holders of a name are in its order, in pages without gaps and repeats', async () => {
+      for (const name of ['Nora', 'nora', 'NB', 'Nz', 'na', 'Other']) await add({ name });
+      const names: (string | null)[] = [];
+      for (let after: string | undefined; ; ) {
+        const page = await store.organisation.searchHolders({ name: 'n' }, 2, after);
+        names.push(...page.map((holder) => holder.name));
+        after = page.at(-1)?.id;
+        if (page.length < 2) break;
+      }
+      expect(names.map((name) => name?.toLowerCase())).toEqual(['na', 'nb', 'nora', 'nora', 'nz']);
+    });
+
     test('its last use only moves forward, and is no change of the key', async () => {
       const key = await add();
       const last = await store.lastChange();

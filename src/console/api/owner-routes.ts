@@ -47,7 +47,8 @@ export const OWNER_ROUTES = [
     path: '/keys',
     name: 'keys.list',
     role: 'viewer',
-    about: 'Keys, in the order of issue.',
+    about:
+      'Keys: with `name` by the name of the holder, with a team, tier or label by holder, with `expires_before` by expiry, else in the order of issue.',
     query: z.strictObject({
       ...PAGE,
       ...holderFilter,
@@ -78,7 +79,7 @@ export const OWNER_ROUTES = [
     path: '/holders',
     name: 'holders.list',
     role: 'viewer',
-    about: 'Holders, ordered by id.',
+    about: 'Holders, ordered by id; with `name` by name.',
     query: z.strictObject({ ...PAGE, ...holderFilter, standing: standing.optional() }),
     answer: pageOf(listedHolder),
     run: async ({ desk: { store }, query }) => {

@@ -10,15 +10,27 @@ import { SUMMARY, withHolder, withTerms } from './sql-keys.ts';
 /** The end of a range of texts with a common beginning; no text in UTF-8 sorts behind it. */
 const LAST = '\u{10ffff}';
 
-/** Keys in the order of issue; those of some holders by holder, as the indexes of holders have them. */
+/**
+ * Keys in the order of the index that their main condition reads, so that a page costs the same whatever else matches: by the name of
+ * the holder, by holder, by expiry, or else in the order of issue.
+ */
 export async function listKeys(database: SqlDatabase, filter: KeyFilter): Promise<readonly ListedKey[]> {
-  const { reader } = database;
-  const { state, prefix, holderId, unusedSince, expiresBefore, after, limit } = filter;
+  const { reader, byBytes } = database;
+  const { name, state, prefix, holderId, unusedSince, expiresBefore, after, limit } = filter;
+  const isEnded = state !== undefined && state !== 'active';
   let query = withHolder(reader)
     .leftJoin('key_uses', 'key_uses.prefix', 'keys.prefix')
     .select([...SUMMARY, 'key_uses.day as lastUsed']);
-  for (const condition of holderConditions(database, filter)) query = query.where(condition);
-  if (state !== undefined) query = query.where('keys.state', '=', state);
+  const { tier, standing, ...ofFew } = filter;
+  const ofHolder = holderConditions(database, ofFew);
+  // Many holders have a tier or a standing, and few keys have ended: then their indexes are kept out of it by an expression.
+  const wide = (column: string) => (isEnded ? sql`coalesce(${sql.ref(column)}, '')` : sql.ref(column));
+  if (tier !== undefined) query = query.where(sql<boolean>`${wide('holders.tier')} = ${tier}`);
+  if (standing !== undefined) query = query.where(sql<boolean>`${wide('holders.standing')} = ${standing}`);
+  for (const condition of ofHolder) query = query.where(condition);
+  // A literal, for the partial indexes.
+  if (state !== undefined) query = query.where(sql<boolean>`keys.state = ${sql.lit(state)}`);
+  if (isEnded) query = query.where(sql<boolean>`keys.state <> 'active'`);
   if (prefix !== undefined) query = query.where('keys.prefix', '=', prefix);
   if (holderId !== undefined) query = query.where('keys.holder_id', '=', holderId);
   if (expiresBefore !== undefined) query = query.where('keys.expires_at', '<', expiresBefore);
@@ -26,12 +38,44 @@ export async function listKeys(database: SqlDatabase, filter: KeyFilter): Promis
     query = query.where((eb) =>
       eb.or([eb('key_uses.day', '<', unusedSince), eb('key_uses.day', 'is', null)]),
     );
+  const byHolder = [sql`holders.id`, sql`keys.id`];
+  const order =
+    name !== undefined
+      ? [foldedName(byBytes), ...byHolder]
+      : ofHolder.length > 0 || (!isEnded && (tier ?? standing) !== undefined)
+        ? byHolder
+        : [...(expiresBefore === undefined ? [] : [sql`keys.expires_at`]), sql`keys.id`];
   if (after !== undefined) {
-    const position = reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
-    query = query.where('keys.id', '>', position);
+    const row = withHolder(reader).where('keys.prefix', '=', after);
+    query = query.where(await behind(row.select(valuesOf(order)), order));
   }
-  const rows = await query.orderBy('keys.id').limit(limit).execute();
+  for (const each of order) query = query.orderBy(each);
+  const rows = await query.limit(limit).execute();
   return rows.map(withTerms);
+}
+
+/** The name of the holder, as the index has it. */
+const foldedName = (byBytes: RawBuilder<unknown>) => sql`lower(holders.label)${byBytes}`;
+
+const valuesOf = (order: readonly RawBuilder<unknown>[]) => order.map((each, index) => each.as(`v${index}`));
+
+/**
+ * Whether a row is behind another one in an order.
+ * @param position selects the values of the other one; without a row nothing is behind it
+ */
+async function behind(
+  position: { executeTakeFirst(): Promise<object | undefined> },
+  order: readonly RawBuilder<unknown>[],
+): Promise<RawBuilder<boolean>> {
+  const row = await position.executeTakeFirst();
+  if (row === undefined) return sql`1 = 0`;
+  const values: readonly unknown[] = order.map((_, index) => Reflect.get(row, `v${index}`));
+  const later = order.reduceRight<RawBuilder<unknown>>((rest, each, index) => {
+    const value = values[index];
+    return sql`(${each} > ${value} or (${each} = ${value} and ${rest}))`;
+  }, sql`1 = 0`);
+  // The beginning of an index.
+  return sql`${order[0]} >= ${values[0]} and ${later}`;
 }
 
 export async function searchHolders(
@@ -61,8 +105,13 @@ export async function searchHolders(
         .as('lastUsed'),
     ]);
   for (const condition of holderConditions(database, filter)) query = query.where(condition);
-  if (after !== undefined) query = query.where('holders.id', '>', after);
-  const rows = await query.orderBy('holders.id').limit(limit).execute();
+  const order = [...(filter.name === undefined ? [] : [foldedName(database.byBytes)]), sql`holders.id`];
+  if (after !== undefined) {
+    const row = reader.selectFrom('holders').where('holders.id', '=', after);
+    query = query.where(await behind(row.select(valuesOf(order)), order));
+  }
+  for (const each of order) query = query.orderBy(each);
+  const rows = await query.limit(limit).execute();
   const labels = await labelsOf(
     database,
     rows.map(({ id }) => id),
@@ -100,7 +149,7 @@ function holderConditions(
   const { byBytes } = database;
   const conditions: RawBuilder<boolean>[] = [];
   if (name !== undefined) {
-    conditions.push(nameBeginsWith(sql`lower(holders.label)${byBytes}`, name));
+    conditions.push(nameBeginsWith(foldedName(byBytes), name));
   }
   if (teamId !== undefined) conditions.push(sql`holders.team_id = ${teamId}`);
   if (tier !== undefined) conditions.push(sql`holders.tier = ${tier}`);
