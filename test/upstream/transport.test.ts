@@ -1,8 +1,17 @@
 // The HTTP transport alone: what a sink hears, in which order, and how far a request had come when it failed.
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
+import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
+import {
+  type ConnectionOwner,
+  READ_OPTIONS,
+  type ResponseHandler,
+  UpstreamConnection,
+  WRITE_BYTES,
+} from '../../src/upstream/http/upstream-connection.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../src/upstream/transport.ts';
 import { closedPort } from '../helpers/closed-port.ts';
 import {
@@ -98,6 +107,73 @@ async function heard(script?: Script, fresh = false): Promise<Ear> {
   await pause(5);
   return ear;
 }
+
+test('a request that the kernel takes late is sent unchanged, whatever is written meanwhile', async () => {
+  const peers: Socket[] = [];
+  const server = createServer({ pauseOnConnect: true }, (socket) => peers.push(socket));
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('the server has no port');
+  const { port } = address;
+  const owner: ConnectionOwner = {
+    onFree() {},
+    onClosed() {},
+    onUnsolicited() {},
+    isSuspect: false,
+    headerLines: [],
+    writeBuffer: Buffer.allocUnsafeSlow(WRITE_BYTES),
+  };
+  const open = async () => {
+    const socket = connect({ port, host: '127.0.0.1', onread: READ_OPTIONS });
+    await once(socket, 'connect');
+    return { socket, connection: new UpstreamConnection(socket, owner, 0) };
+  };
+  const head = 'POST / HTTP/1.1\r\n\r\n';
+  const begin = async (connection: UpstreamConnection, body: Buffer | BodyPieces) => {
+    const complete = Promise.withResolvers<void>();
+    const written = Promise.withResolvers<void>();
+    const handler: ResponseHandler = {
+      onWriteStart: written.resolve,
+      onHead() {},
+      onBody() {},
+      onComplete: complete.resolve,
+      onBroken: complete.reject,
+      onUnsent: complete.reject,
+      onStall() {},
+      onWritten() {},
+      onSourceError: complete.reject,
+    };
+    connection.begin(handler, { head, body, isLast: false });
+    await written.promise;
+    return complete.promise;
+  };
+  const contentOf = (i: number) => Buffer.alloc(60_000, `${String(i).padStart(5, '0')},`);
+  const { socket, connection } = await open();
+  let sent = 0;
+  // The peer answers and reads nothing, until the kernel holds no more.
+  for (let isTaken = true; isTaken; sent += 1) {
+    expect(sent).toBeLessThan(1_000);
+    const content = contentOf(sent);
+    const body = sent % 2 === 0 ? content : new BodyPieces([content.subarray(0, 7), content.subarray(7)]);
+    const complete = begin(connection, body);
+    await pause(0);
+    isTaken = socket.writableLength === 0;
+    if (isTaken) peers[0]?.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n');
+    if (isTaken) await within(complete, 'an answer');
+    else void complete.catch(() => undefined);
+  }
+  const other = await open();
+  void begin(other.connection, Buffer.alloc(60_000, 'x')).catch(() => undefined);
+  await pause(0);
+  const pieces: Buffer[] = [];
+  peers[0]?.on('data', (piece: Buffer) => pieces.push(piece)).resume();
+  const size = sent * (head.length + 60_000);
+  await until(() => pieces.reduce((sum, { length }) => sum + length, 0) >= size, 'all to arrive');
+  const bodies = Buffer.concat(pieces).toString('latin1').split(head).slice(1);
+  expect(bodies.map((each, i) => each === contentOf(i).toString('latin1'))).toEqual(Array(sent).fill(true));
+  for (const each of [socket, other.socket]) each.destroy();
+  server.close();
+});
 
 describe('a sink', () => {
   test('hears sent, head, data and end, once each and in this order', async () => {

@@ -1,4 +1,4 @@
-// A large body in memory with edited spans, without a copy. It is sent piece by piece, so that no single write takes long. The
+// A body in memory with edited spans, without a copy. It is sent piece by piece, so that no single write takes long. The
 // reader holds the pooled buffer behind it.
 import { GatewayError } from '../../errors.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
@@ -28,6 +28,12 @@ export class BodyPieces implements BodySource {
   /** A contiguous copy of all bytes. */
   toBuffer(): Buffer {
     return Buffer.concat(this.#pieces);
+  }
+
+  copyTo(target: Buffer, at: number): boolean {
+    let end = at;
+    for (const piece of this.#pieces) end += piece.copy(target, end);
+    return end - at === this.length;
   }
 }
 

@@ -9,6 +9,8 @@ export interface BodySource {
   open(): BodyReader;
   /** For a body in memory: one contiguous copy. */
   toBuffer?(): Buffer;
+  /** For a body in memory: copies all of it. @returns false if it is not there any more; the target is then undefined */
+  copyTo?(target: Buffer, at: number): boolean;
 }
 
 /** Whether a body is a source instead of one Buffer. */

@@ -9,6 +9,8 @@ import { jsonString, type RequestScan, splice } from './request-scan.ts';
 const INCLUDE_USAGE = 'include_usage';
 const TRUE = Buffer.from('true');
 const OPTIONS = Buffer.from('{"include_usage":true}');
+/** The memory of a longer body costs more than its pieces. The connection copies them when it writes. */
+const MAX_COPIED = 2 * 1024;
 const COLON = 0x3a;
 const QUOTE = 0x22;
 
@@ -24,7 +26,7 @@ export function requestsUsage(target: Target, scan: RequestScan, hasOption = tru
 
 /**
  * @param body the client's body, from which `scan` was made
- * @returns pieces that share the memory of a large `body`; a small one is copied
+ * @returns pieces that share the memory of `body`; a small one is copied
  * @param asksUsage result of `requestsUsage`
  */
 export function bodyFor(
@@ -45,7 +47,7 @@ export function bodyFor(
     else edits.replace(modelSpan, jsonString(model));
   }
   if (asksUsage) requestUsage(edits, scan);
-  return splice(body, edits.edits());
+  return splice(body, edits.edits(), MAX_COPIED);
 }
 
 /** The span of the member including its name. The body is valid JSON. */

@@ -112,12 +112,18 @@ function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
 }
 
 /**
- * `body` with each span replaced. A large body is not copied: the pieces share its memory.
+ * `body` with each span replaced.
+ * @param maxCopied bytes of a body that is copied; the pieces of a larger one share its memory
  * @throws GatewayError as `spliceSpans`
  */
-export function splice(body: Buffer, edits: readonly Edit[]): Buffer | BodyPieces {
+export function splice(
+  body: Buffer,
+  edits: readonly Edit[],
+  maxCopied: number = LARGE_BODY,
+): Buffer | BodyPieces {
   if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, edits));
-  return edits.length === 0 ? body : spliceSpans(body, edits);
+  if (edits.length === 0) return body;
+  return body.length > maxCopied ? new BodyPieces(splicePieces(body, edits)) : spliceSpans(body, edits);
 }
 
 function inOrder(body: Buffer, edits: readonly Edit[]): readonly Edit[] {

@@ -11,6 +11,7 @@ import {
   READ_OPTIONS,
   type Unsolicited,
   UpstreamConnection,
+  WRITE_BYTES,
 } from './upstream-connection.ts';
 
 export interface ConnectionPoolOptions {
@@ -74,6 +75,7 @@ export class ConnectionPool implements ConnectionOwner {
   #connect: Connect;
   readonly #quarantine: OriginQuarantine;
   readonly headerLines: HeaderLine[] = [];
+  writeBuffer: Buffer = Buffer.allocUnsafeSlow(WRITE_BYTES);
   readonly #opening = new Set<PendingConnection>();
   readonly #connections = new Set<UpstreamConnection>();
   /** LIFO: the most recently used is at the end and is taken first, so that the others expire. */

@@ -40,6 +40,8 @@ export interface ConnectionOwner {
   readonly isSuspect: boolean;
   /** Of the last head, for the parsers of all its connections. */
   readonly headerLines: HeaderLine[];
+  /** For requests that the kernel takes at once, which is nearly all: new memory for each costs more than the copy. */
+  writeBuffer: Buffer;
 }
 
 /** A serialized request. */
@@ -60,6 +62,8 @@ const FAREWELL = /^HTTP\/1\.[01] 408[ \r]/;
 const MAX_FAREWELL = 16;
 
 const READ_BUFFER: Buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+/** Size of the memory in which requests are put together. */
+export const WRITE_BYTES = SINGLE_WRITE_BYTES + 16 * 1024;
 
 const connections = new WeakMap<object, UpstreamConnection>();
 
@@ -171,20 +175,34 @@ export class UpstreamConnection {
     this.#isUnsent = false;
     this.#parser.expect();
     handler.onWriteStart();
+    if (this.#writeAtOnce(head, body)) return;
     if (isSource(body)) {
       this.#socket.write(head, 'latin1');
       this.#writer = new BodyWriter(this.#socket, body, handler);
-    } else if (body.length <= SINGLE_WRITE_BYTES) {
-      const bytes = Buffer.allocUnsafe(head.length + body.length);
-      bytes.write(head, 'latin1');
-      body.copy(bytes, head.length);
-      this.#socket.write(bytes);
     } else {
       this.#socket.cork();
       this.#socket.write(head, 'latin1');
       this.#socket.write(body);
       this.#socket.uncork();
     }
+  }
+
+  /** @returns whether head and body were written; not those of a body that is large or not in memory */
+  #writeAtOnce(head: string, body: Buffer | BodySource): boolean {
+    const socket = this.#socket;
+    const { length } = body;
+    if (length === undefined || length > SINGLE_WRITE_BYTES) return false;
+    const size = head.length + length;
+    // TLS may read the bytes later.
+    const isLent = size <= WRITE_BYTES && !('encrypted' in socket);
+    const bytes = isLent ? this.#owner.writeBuffer.subarray(0, size) : Buffer.allocUnsafe(size);
+    bytes.write(head, 'latin1');
+    if (!isSource(body)) body.copy(bytes, head.length);
+    else if (body.copyTo?.(bytes, head.length) !== true) return false;
+    socket.write(bytes);
+    // The kernel takes the rest of it later.
+    if (isLent && socket.writableLength > 0) this.#owner.writeBuffer = Buffer.allocUnsafeSlow(WRITE_BYTES);
+    return true;
   }
 
   pause(): void {
