@@ -153,12 +153,11 @@ export function sendSignIn(response: ServerResponse, back: string, error?: Gatew
     error === undefined ? NOTHING : html`<p class="alert" role="alert" id="rejection">${error.message}</p>`;
   const isWrong = error !== undefined && error.code !== 'operator_required';
   const wrong = html`${isWrong ? html` aria-invalid="true"` : NOTHING}${error === undefined ? NOTHING : html` aria-describedby="rejection" autofocus`}`;
-  const body = html`<section class="card" aria-labelledby="sign-in"><h1 id="sign-in">Sign in</h1>
+  const body = html`<section class="card enter" aria-labelledby="sign-in"><h1 id="sign-in">Sign in</h1>
 ${alert}<form method="post" action="/console/sign-in">
-<p><label for="token">Token of an operator</label>
-<input id="token" name="token" type="password" autocomplete="current-password" required${wrong}></p>
-<input type="hidden" name="back" value="${back}">
-<p><button>Sign in</button></p>
+<label for="token">Token of an operator</label>
+<div class="row"><input class="key-field" id="token" name="token" type="password" autocomplete="current-password" required${wrong}>
+<input type="hidden" name="back" value="${back}"><button>Sign in</button></div>
 </form>
 <p class="soft">An administrator makes a token with <code>tollgate operators add NAME --role ROLE</code>.</p></section>`;
   sendPage(response, error?.status ?? 200, {

@@ -24,7 +24,7 @@ html { scroll-padding: 1rem; }
 .bars figcaption { color: var(--soft); font-size: .92rem; }
 .bars svg { display: block; width: 100%; height: 8rem; border-bottom: 1px solid var(--edge); }
 .plain { margin: 0; padding: 0; list-style: none; }
-.fields > .alert { flex-basis: 100%; margin: 0; }
+.fields > .alert { flex-basis: 100%; max-width: none; margin: 0; }
 [aria-invalid] { border-color: var(--bad) !important; }
 .alert { color: var(--bad); }
 `;
