@@ -1,4 +1,5 @@
 // The API of the admin listener: every route with every role, and every answer against the OpenAPI document.
+import { randomUUID } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ApiRoute } from '../../src/console/api/api-route.ts';
@@ -74,6 +75,12 @@ async function paidOrder(): Promise<string> {
   return id;
 }
 
+async function newOperator(): Promise<string> {
+  const name = `op-${randomUUID()}`;
+  expect((await admin('POST', '/operators', { name, role: 'viewer' })).status).toBe(200);
+  return name;
+}
+
 /** A call of each route that succeeds: the id in its path, its query and its body. */
 const SAMPLES: Readonly<
   Record<string, { id?: () => Promise<string>; query?: string; body?: () => unknown; status?: number }>
@@ -140,6 +147,11 @@ const SAMPLES: Readonly<
   'orders.trust': { id: newOrder, body: () => ({}) },
   'events.list': { query: '?actor=operator:the-admin&limit=5' },
   'operators.list': {},
+  'operators.add': {
+    body: () => ({ name: `op-${randomUUID()}`, role: 'viewer', expires: '30d' }),
+  },
+  'operators.rotate': { id: newOperator, body: () => ({ expires: null, reason: 'lost' }) },
+  'operators.remove': { id: newOperator },
   'commands.run': { body: () => ({ argv: ['keys', 'list', '--json'] }) },
 };
 
@@ -292,6 +304,47 @@ describe('a change', () => {
   ])('with a body of %s is refused', async (type, body, code) => {
     const answer = await as('admin', 'POST', '/keys', { body, headers: { 'content-type': type } });
     expect(member(answer.json, 'code')).toBe(code);
+  });
+});
+
+describe('operators', () => {
+  const call = (token: unknown) => setting.call('GET', '/api/v1/me', { token: String(token) });
+
+  test('are made with a token that works, renewed and removed at once, each with one event and no token in it', async () => {
+    const name = 'ann@example.com';
+    const made = await admin('POST', '/operators', {
+      name,
+      role: 'support',
+      expires: '30d',
+      reason: 'new here',
+    });
+    const first = member(made.json, 'token');
+    expect((await call(first)).json).toMatchObject({ name, role: 'support' });
+    const path = `/operators/${encodeURIComponent(name)}`;
+    const renewed = await admin('POST', `${path}/rotate`, { expires: null });
+    expect(renewed.json).toMatchObject({ record: { name, expires_at: null } });
+    const second = member(renewed.json, 'token');
+    expect([(await call(first)).status, (await call(second)).status]).toEqual([401, 200]);
+    expect((await admin('DELETE', path)).status).toBe(200);
+    expect((await call(second)).status).toBe(401);
+    const events = await admin('GET', `/events?target=${encodeURIComponent(name)}`);
+    expect(member(events.json, 'items')).toMatchObject([
+      { what: 'operators.remove', actor: 'operator:the-admin' },
+      { what: 'operators.rotate', actor: 'operator:the-admin' },
+      { what: 'operators.add', actor: 'operator:the-admin', reason: 'new here' },
+    ]);
+    for (const token of [first, second]) expect(events.text).not.toContain(String(token).slice(12));
+  });
+
+  test.each([
+    [{ name: 'x y', role: 'viewer' }, 400],
+    [{ name: 'x', role: 'root' }, 400],
+    [{ name: 'the-viewer', role: 'admin' }, 409],
+    [{ name: 'x', role: 'viewer', expires: '2020-01-01' }, 400],
+  ])('%j is a %i, and changes nothing', async (body, status) => {
+    const before = (await store.operators.listOperators(999)).map((each) => each.name);
+    expect((await admin('POST', '/operators', body)).status).toBe(status);
+    expect((await store.operators.listOperators(999)).map((each) => each.name)).toEqual(before);
   });
 });
 

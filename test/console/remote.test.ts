@@ -113,6 +113,21 @@ describe('the same output and exit code', () => {
   });
 });
 
+test('an admin makes and removes operators, under the name of the admin', async () => {
+  const { code, out } = await as('admin', 'operators', 'add', 'bea', '--role', 'viewer');
+  expect([code, out]).toEqual([0, expect.stringMatching(/^tgo_[0-9a-f]{32}\n$/)]);
+  expect((await as('admin', 'operators', 'list')).out).toMatch(/^bea +viewer/m);
+  expect((await as('admin', 'operators', 'remove', 'bea')).code).toBe(0);
+  const events = await setting.call('GET', '/api/v1/events?target=bea', { token: tokens.get('admin') ?? '' });
+  expect(events.json).toMatchObject({
+    items: [
+      { what: 'operators.remove', actor: 'operator:the-admin' },
+      { what: 'operators.add', actor: 'operator:the-admin' },
+    ],
+  });
+  expect(events.text).not.toContain(out.trim().slice(12));
+});
+
 test('a change is an event of the operator, with what it changed', async () => {
   const revoked = await prefix();
   await as('support', 'keys', 'revoke', '--reason', 'lost', '--json', revoked);
@@ -177,6 +192,8 @@ describe('roles', () => {
     [['check', '--config', '/etc/passwd']],
     [['init']],
     [['operators', 'add', 'x', '--role', 'admin']],
+    [['operators', 'list']],
+    [['operators', 'remove', 'the-admin']],
     [['--version', 'keys', 'revoke']],
     [['constructor']],
     [['keys', 'constructor']],

@@ -6,6 +6,7 @@ import { route } from './api-route.ts';
 import { CHANGE_ROUTES } from './change-routes.ts';
 import { COMMAND_ROUTE } from './command-route.ts';
 import { openApi } from './openapi.ts';
+import { OPERATOR_ROUTES } from './operator-routes.ts';
 import { OWNER_ROUTES } from './owner-routes.ts';
 import { REPORT_ROUTES } from './report-routes.ts';
 
@@ -35,5 +36,6 @@ export const API_ROUTES: readonly ApiRoute[] = [
   ...OWNER_ROUTES,
   ...REPORT_ROUTES,
   ...CHANGE_ROUTES,
+  ...OPERATOR_ROUTES,
   COMMAND_ROUTE,
 ];

@@ -13,11 +13,14 @@ type RecordOf = (desk: ConsoleDesk, id: string) => Promise<object | undefined>;
 
 interface RemoteCommand {
   readonly role: Role;
-  /** Undefined for one that only reads. */
+  /** Whether it writes the event of its change itself. */
+  readonly recordsItself?: boolean;
+  /** Undefined for one that only reads, or records itself. */
   readonly change?: { readonly record: RecordOf | undefined; readonly hasActor: boolean };
 }
 
 const READS: RemoteCommand = { role: 'viewer' };
+const OF_OPERATORS: RemoteCommand = { role: 'admin', recordsItself: true };
 
 function changing(role: Role, record: RecordOf | undefined, actions: string, hasActor = true) {
   const command = { role, change: { record, hasActor } };
@@ -42,6 +45,10 @@ const COMMANDS: Readonly<Record<string, Readonly<Record<string, RemoteCommand>>>
   upstreams: {
     ...{ list: READS, show: READS, events: READS },
     ...changing('admin', upstreamRecord, 'drain resume'),
+  },
+  operators: {
+    list: { role: 'admin' },
+    ...Object.fromEntries(['add', 'rotate', 'remove'].map((action) => [action, OF_OPERATORS])),
   },
   usage: { '': READS, months: READS, export: READS, ...changing('admin', undefined, 'close') },
 };
@@ -76,7 +83,7 @@ export const COMMAND_ROUTE = route({
     requireAllowed(argv);
     const rest = argv.slice(words.length);
     const { change } = command;
-    const own = change?.hasActor === true ? [`--actor=${actor}`] : [];
+    const own = change?.hasActor === true || command.recordsItself === true ? [`--actor=${actor}`] : [];
     const run = async () => {
       const { code, ...output } = await runOnDesk(desk, [...words, ...own, ...rest], { stdin });
       return { exit_code: code, ...output };

@@ -227,7 +227,7 @@ export const REPORT_ROUTES = [
     path: '/operators',
     name: 'operators.list',
     role: 'admin',
-    about: 'The operators. The command line adds and removes them.',
+    about: 'The operators.',
     answer: z.strictObject({ items: z.array(operator) }),
     run: async ({ desk: { store } }) => ({
       items: (await store.operators.listOperators(OPERATORS)).map(operatorFields),
