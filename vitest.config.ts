@@ -33,7 +33,7 @@ function project(
 const retry = Number(process.env.TEST_RETRIES ?? 0);
 const system = {
   globalSetup: ['./test/helpers/server-desk.ts'],
-  setupFiles: ['./test/cheap-argon2.ts'],
+  setupFiles: ['./test/cheap-argon2.ts', './test/built-threads.ts'],
   retry,
 };
 

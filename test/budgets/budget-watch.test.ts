@@ -6,9 +6,9 @@ import { InitialTotals } from '../../src/limits/initial-totals.ts';
 import type { Lease } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { makeScope, makeScopes, type Scopes } from '../../src/limits/scope.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 
 const UNIT = 1e9;
@@ -22,7 +22,7 @@ const watches: BudgetWatch[] = [];
 
 beforeEach(async () => {
   dir = await tempDir();
-  store = await openStore({ kind: 'sqlite', path: dir.file('store.db') });
+  store = await openNewStore(dir.file('store.db'));
   clock = Date.parse('2030-01-30T12:00:00Z');
   const metrics = createMetrics();
   const read = async () => ({

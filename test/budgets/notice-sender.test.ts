@@ -4,11 +4,11 @@ import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { NoticeSender } from '../../src/budgets/notice-sender.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../../src/upstream/outbound/outbound.ts';
 import { closedPort } from '../helpers/closed-port.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 
 const SECRET = 'a secret of the test';
@@ -25,7 +25,7 @@ const senders: NoticeSender[] = [];
 
 beforeEach(async () => {
   dir = await tempDir();
-  store = await openStore({ kind: 'sqlite', path: dir.file('store.db') });
+  store = await openNewStore(dir.file('store.db'));
   [clock, statuses, received] = [START, [], []];
   server = createServer((request, response) => {
     const pieces: Buffer[] = [];

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { main } from '../../src/main.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { earlierUsage, run } from '../store/older.ts';
 import { batch, row } from '../store/usage-samples.ts';
@@ -25,7 +25,7 @@ upstreams: { demo: { builtin: echo } }
 models: { echo: { targets: [{ upstream: demo, model: echo }] } }
 `,
   );
-  store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
+  store = await openNewStore(dir.file('keys.db'));
 });
 
 afterEach(async () => {

@@ -2,8 +2,8 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { main } from '../../src/main.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { newHolder, newKey } from '../store/samples.ts';
@@ -26,7 +26,7 @@ upstreams: { demo: { builtin: echo } }
 models: { echo: { targets: [{ upstream: demo, model: echo }] } }
 `,
   );
-  store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
+  store = await openNewStore(dir.file('keys.db'));
 });
 
 afterEach(async () => {

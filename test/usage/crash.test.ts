@@ -2,8 +2,8 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir, until, within } from '../helpers/wait.ts';
 import { type Child, startChild } from '../store/processes.ts';
 import { files, open, QUICK, sums } from './samples.ts';
@@ -19,7 +19,7 @@ let directory: string;
 beforeEach(async () => {
   dir = await tempDir();
   directory = dir.file('directory');
-  store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
+  store = await openNewStore(dir.file('keys.db'));
 });
 
 afterEach(async () => {

@@ -1,11 +1,11 @@
 // What a holder reads of its own use, over a real listener: sums that agree, all keys of the holder, no other's, no upstream.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
 import { usageEndpoint } from '../../src/usage/usage-endpoint.ts';
 import type { UsageOutbox } from '../../src/usage/usage-outbox.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { errorCode, property, Served } from '../http/served.ts';
 import { FaultyStore } from './faulty-store.ts';
@@ -23,7 +23,7 @@ let currency: string | undefined;
 beforeEach(async () => {
   now = AT;
   dir = await tempDir();
-  store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
+  store = await openNewStore(dir.file('keys.db'));
   faulty = new FaultyStore(store.usage);
   ({ outbox } = await open(faulty, dir.file('directory'), BY_HAND, () => now));
   usage = new HolderUsage(outbox, faulty, () => now);

@@ -12,6 +12,7 @@ import { OutboxFile } from '../../src/usage/outbox/outbox-file.ts';
 import { readRow, writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
+import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { FaultyStore } from './faulty-store.ts';
@@ -40,7 +41,7 @@ let outboxes: UsageOutbox[];
 beforeEach(async () => {
   dir = await tempDir();
   directory = dir.file('directory');
-  store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
+  store = await openNewStore(dir.file('keys.db'));
   faulty = new FaultyStore(store.usage);
   outboxes = [];
 });
