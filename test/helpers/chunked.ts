@@ -4,17 +4,18 @@ import { expect } from 'vitest';
 const LAST_CHUNK = '0\r\n\r\n';
 
 /** The bytes of what ends an answer: of a chunk before the last one, if there is one, and of an answer that is no stream. */
-export function lastContentOf(piece: unknown): Buffer {
-  if (piece === undefined) return Buffer.alloc(0);
-  if (!Buffer.isBuffer(piece)) return Buffer.from(String(piece), 'latin1');
+export function lastContentOf(written: unknown): Buffer {
+  if (written === undefined) return Buffer.alloc(0);
+  const piece = Buffer.isBuffer(written) ? written : Buffer.from(String(written), 'latin1');
   if (!piece.toString('latin1').endsWith(LAST_CHUNK)) return piece;
   const before = piece.subarray(0, -LAST_CHUNK.length);
   return before.length === 0 ? before : contentOf(before);
 }
 
-/** The bytes of one chunk, which has to be whole, and not the last one. */
-export function contentOf(piece: unknown): Buffer {
-  if (!Buffer.isBuffer(piece)) throw new Error('the relay writes buffers');
+/** The bytes of one chunk, which has to be whole, and not the last one. What goes with the head is text in latin1. */
+export function contentOf(written: unknown): Buffer {
+  const piece = typeof written === 'string' ? Buffer.from(written, 'latin1') : written;
+  if (!Buffer.isBuffer(piece)) throw new Error('the relay writes buffers, or text with the head');
   const size = piece.indexOf('\r\n');
   const length = Number.parseInt(piece.toString('latin1', 0, size), 16);
   const content = piece.subarray(size + 2, -2);
