@@ -694,8 +694,10 @@ describe('errors of the gateway over HTTP', () => {
     test('key_hashing_overloaded: many keys come at once after a cold start, and those who wait get in', async () => {
       await using own = await startGateway();
       const keys: string[] = [];
+      vi.stubEnv('REAL_ARGON2', '1');
       // One after the other: a slow machine refuses to make many at once.
       while (keys.length < 40) keys.push(await own.issueKey('Pro'));
+      vi.unstubAllEnvs();
       const store = `sqlite:${own.directory.file('tollgate.db')}`;
       await using cold = await startGateway({ config: { store } });
       const call = (each: string) => cold.chat(chatRequest(), { key: each });
