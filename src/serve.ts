@@ -48,7 +48,7 @@ type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
   tuneHeap();
-  releaseStartMemory(() => app.inFlight === 0);
+  releaseStartMemory();
   return app;
 }
 

@@ -3,8 +3,10 @@ import module from 'node:module';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-/** Between looks whether nothing is under way. */
-const QUIET_MS = 5000;
+/** Length of a look, in milliseconds. */
+const LOOK_MS = 5000;
+/** A process at rest spends less of a look outside of waiting. */
+const AT_REST = 0.05;
 
 /**
  * Turns off two V8 heuristics that are wrong for a gateway under load:
@@ -23,16 +25,21 @@ export function tuneHeap(): void {
 }
 
 /**
- * Gives back what only the start needed, a fifth of the resident memory, as soon as no request is under way. V8 keeps it for garbage
- * that a gateway at rest does not make. The collection takes some tens of milliseconds, once.
+ * Gives back what only the start needed, a fifth of the resident memory, once the process is at rest. V8 keeps it for garbage that a
+ * gateway at rest does not make. The collection takes some tens of milliseconds of a processor, so never while something is asked: a
+ * process with a small quota would stand still for seconds.
  */
-export function releaseStartMemory(isIdle: () => boolean, quietMs = QUIET_MS): void {
+export function releaseStartMemory(lookMs = LOOK_MS): void {
+  let before = performance.eventLoopUtilization();
   const timer = setInterval(() => {
-    if (!isIdle()) return;
+    const now = performance.eventLoopUtilization();
+    const { utilization } = performance.eventLoopUtilization(now, before);
+    before = now;
+    if (utilization > AT_REST) return;
     clearInterval(timer);
     setFlagsFromString('--expose-gc');
     const collect: unknown = runInNewContext('gc');
     // Only the last resort shrinks the young generation, too.
     if (typeof collect === 'function') collect({ type: 'major', execution: 'sync', flavor: 'last-resort' });
-  }, quietMs).unref();
+  }, lookMs).unref();
 }

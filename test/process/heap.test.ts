@@ -11,7 +11,7 @@ test('short-lived objects cause no full collection of the heap', async () => {
   expect(JSON.parse(stdout)).toEqual({ warmedUp: true, full: 0, kept: 400_000 });
 });
 
-test('what only the start needed is given back once nothing is under way', async () => {
+test('what only the start needed is given back once the process is at rest', async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [child('start-garbage')]);
   const { busy, rest, kept } = JSON.parse(stdout);
   expect(kept).toBe(65_536);

@@ -1,4 +1,4 @@
-// A process whose start has filled the young generation. Prints the size of that in MiB while something is under way, and at rest.
+// A process whose start has filled the young generation. Prints the size of that in MiB while the process works, and at rest.
 import { setTimeout as delay } from 'node:timers/promises';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { releaseStartMemory } from '../../../src/process/heap-tuning.ts';
@@ -9,14 +9,13 @@ const youngSize = (): number =>
 const underWay: unknown[] = [];
 for (let turn = 0; turn < 400_000; turn += 1) underWay[turn % 65_536] = { turn, list: [turn, turn, turn] };
 
-let isIdle = false;
-let looks = 0;
-releaseStartMemory(() => {
-  looks += 1;
-  return isIdle;
-}, 1);
-while (looks < 5) await delay(1);
+const LOOK_MS = 100;
+releaseStartMemory(LOOK_MS);
+// Half of each look, as a process that is asked.
+for (let turn = 0; turn < 20; turn += 1) {
+  for (const end = performance.now() + 20; performance.now() < end; );
+  await delay(20);
+}
 const busy = youngSize();
-isIdle = true;
-while (youngSize() === busy) await delay(1);
+while (youngSize() === busy) await delay(LOOK_MS);
 process.stdout.write(JSON.stringify({ busy, rest: youngSize(), kept: underWay.length }));
