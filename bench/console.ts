@@ -11,6 +11,7 @@ import { cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
 import { ConsoleBrowser, signIn } from './load/console-browser.ts';
 import { circumstances, describe } from './machine.ts';
+import { wholeNumber } from './options.ts';
 import { Processes } from './processes.ts';
 import { requestRound } from './round.ts';
 import { tableOf } from './section.ts';
@@ -123,11 +124,7 @@ async function main(argv: string[]): Promise<number> {
     process.stdout.write(USAGE);
     return 0;
   }
-  const number = (name: keyof Options) => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 100) return value;
-    throw new Error(`--${name} is a whole number from 1 to 100`);
-  };
+  const number = (name: keyof Options) => wholeNumber(name, values[name], 100);
   const options = { browsers: number('browsers'), rounds: number('rounds'), seconds: number('seconds') };
   const rows = rowsOf(await measure(options));
   const table = tableOf({

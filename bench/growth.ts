@@ -5,6 +5,7 @@ import { alternate, type Bench, CONCURRENCY, tell, withBench } from './bench.ts'
 import { fillBlocks } from './blocks.ts';
 import { type Row, rowsOf } from './figures.ts';
 import { circumstances, describe } from './machine.ts';
+import { wholeNumber } from './options.ts';
 import { requestRound, streamRound } from './round.ts';
 import { ofNewGateway } from './scenarios/memory.ts';
 import { type Section, tableOf } from './section.ts';
@@ -142,11 +143,7 @@ async function main(argv: string[]): Promise<void> {
     process.stdout.write(USAGE);
     return;
   }
-  const number = (name: 'rounds' | 'seconds') => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 1_000) return value;
-    throw new Error(`--${name} is a whole number from 1 to 1000`);
-  };
+  const number = (name: 'rounds' | 'seconds') => wholeNumber(name, values[name], 1_000);
   const asked = new Set(values.only.split(','));
   const parts = Object.entries(PARTS).filter(([name]) => asked.has(name));
   if (parts.length !== asked.size) throw new Error(`there are ${Object.keys(PARTS).join(', ')}`);

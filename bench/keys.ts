@@ -22,6 +22,7 @@ import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
 import { type Fleet, startFleet } from '../test/helpers/fleet.ts';
 import { pause } from '../test/helpers/wait.ts';
 import { askCold } from './cold-fleet.ts';
+import { wholeNumber } from './options.ts';
 
 const USAGE = `node bench/keys.ts [--replicas N] [--revocations N] [--rounds N] [--json]
 
@@ -368,11 +369,7 @@ async function main(argv: string[]): Promise<number> {
     process.stdout.write(USAGE);
     return 0;
   }
-  const number = (name: 'replicas' | 'revocations' | 'rounds') => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 100_000) return value;
-    throw new Error(`--${name} is a whole number from 1 to 100000`);
-  };
+  const number = (name: 'replicas' | 'revocations' | 'rounds') => wholeNumber(name, values[name], 100_000);
   await using stack = new AsyncDisposableStack();
   const bench = await open(stack, number('replicas'));
   tell('The fleet runs.');

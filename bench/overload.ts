@@ -13,6 +13,7 @@ import { rowsOf, type Sample } from './figures.ts';
 import { sdkRequest } from './load/sdk-request.ts';
 import { ALIAS } from './load/traffic.ts';
 import { circumstances, describe } from './machine.ts';
+import { wholeNumber } from './options.ts';
 import { Processes } from './processes.ts';
 import { tableOf } from './section.ts';
 import { startUpstream } from './subjects/direct.ts';
@@ -219,11 +220,7 @@ async function main(argv: string[]): Promise<number> {
     process.stdout.write(USAGE);
     return 0;
   }
-  const number = (name: 'runs' | 'seconds') => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 1_000) return value;
-    throw new Error(`--${name} is a whole number from 1 to 1000`);
-  };
+  const number = (name: 'runs' | 'seconds') => wholeNumber(name, values[name], 1_000);
   const results = await run({ runs: number('runs'), seconds: number('seconds') });
   const rows = rowsOf(results);
   const table = tableOf({

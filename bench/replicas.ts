@@ -11,6 +11,7 @@ import { fillBlocks } from './blocks.ts';
 import { cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
 import { circumstances, describe } from './machine.ts';
+import { wholeNumber } from './options.ts';
 import { requestRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
@@ -155,11 +156,7 @@ async function main(argv: string[]): Promise<void> {
     process.stdout.write(USAGE);
     return;
   }
-  const number = (name: 'replicas' | 'rounds' | 'requests') => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 1_000_000) return value;
-    throw new Error(`--${name} is a whole number from 1 to 1000000`);
-  };
+  const number = (name: 'replicas' | 'rounds' | 'requests') => wholeNumber(name, values[name], 1_000_000);
   const options = { most: number('replicas'), rounds: number('rounds'), requests: number('requests') };
   const lengths = { rounds: options.rounds, seconds: 1 };
   const section = await withBench({ ...lengths, peer: false, warmUpRequests: 64 }, (bench) =>

@@ -7,6 +7,7 @@ import { type Bench, type BenchOptions, tell, withBench } from './bench.ts';
 import { fillBlocks } from './blocks.ts';
 import { checkRatios, describeCheck, readBaseline, writeBaseline } from './check.ts';
 import { circumstances, loadBefore } from './machine.ts';
+import { wholeNumber } from './options.ts';
 import { addRun, runsTable } from './recorded-runs.ts';
 import { merge, page, type Report, tables } from './report.ts';
 import { bodies } from './scenarios/bodies.ts';
@@ -96,11 +97,8 @@ async function main(argv: string[]): Promise<number> {
     return 0;
   }
   if (process.platform !== 'linux') throw new Error('CPU time is read from /proc, which only Linux has');
-  const number = (name: 'rounds' | 'seconds' | 'warm-up', max = 1_000) => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= max) return value;
-    throw new Error(`--${name} is a whole number from 1 to ${max}`);
-  };
+  const number = (name: 'rounds' | 'seconds' | 'warm-up', max = 1_000) =>
+    wholeNumber(name, values[name], max);
   const controller = new AbortController();
   let interrupted: NodeJS.Signals | undefined;
   const interrupt = (signal: NodeJS.Signals) => {

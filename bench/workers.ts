@@ -11,6 +11,7 @@ import { fillBlocks } from './blocks.ts';
 import { childrenOf } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
 import { circumstances, describe } from './machine.ts';
+import { wholeNumber } from './options.ts';
 import { requestRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
@@ -149,11 +150,7 @@ async function main(argv: string[]): Promise<void> {
     process.stdout.write(USAGE);
     return;
   }
-  const number = (name: 'rounds' | 'seconds' | 'share') => {
-    const value = Number(values[name]);
-    if (Number.isInteger(value) && value >= 1 && value <= 1_000) return value;
-    throw new Error(`--${name} is a whole number from 1 to 1000`);
-  };
+  const number = (name: 'rounds' | 'seconds' | 'share') => wholeNumber(name, values[name], 1_000);
   const options = { rounds: number('rounds'), seconds: number('seconds'), share: number('share') };
   const section = await withBench({ ...options, peer: false, warmUpRequests: 64 }, (bench) =>
     measure(bench, options),
