@@ -20,8 +20,10 @@ const AT_ONCE = 20;
 /** Notices that are known to be made. */
 const MAX_KNOWN = 50_000;
 const MILLION = 1_000_000;
-/** Budgets used beyond this share are recorded for the console, and told to nobody. */
-const NEAR = { share: 0.8, threshold: 0 };
+/** A budget is near its end beyond this share. */
+export const NEAR_SHARE = 0.8;
+/** Recorded for the console; no notice is sent. */
+const NEAR = { share: NEAR_SHARE, threshold: 0 };
 
 type BudgetLimit = (typeof BUDGET_LIMITS)[number];
 

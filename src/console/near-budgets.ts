@@ -1,5 +1,6 @@
 // Budgets near their end: the owners of the latest notices, with their budgets and what is used of them now. One look serves all
 // operators for some seconds.
+import { NEAR_SHARE } from '../budgets/budget-watch.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { BUDGET_LIMITS, type BudgetedLimits, limitsWith, softOf } from '../config/terms.ts';
 import { singleFlight } from '../single-flight.ts';
@@ -14,8 +15,6 @@ const BUDGETS = 50;
 const AT_ONCE = 10;
 /** Rotations of a key that are followed. */
 const MAX_ROTATIONS = 50;
-/** A budget without soft thresholds is near its end from here on. */
-const NEAR_SHARE = 0.8;
 
 export interface NearBudget {
   readonly scope: UsageScope['kind'];

@@ -8,7 +8,7 @@ export interface NoticeKey {
   readonly period: string;
   /** The budget in billionths of the currency. */
   readonly budget: number;
-  /** The share that is used, in millionths; 1000000 for a spent budget; 0 for one near its end, which is told to nobody. */
+  /** The share that is used, in millionths; 1000000 for a spent budget; 0 for one near its end, of which no notice is sent. */
   readonly threshold: number;
 }
 
