@@ -321,6 +321,11 @@ describe('in an outage of one of three vendors, all views agree', () => {
     expect(await sending()).toEqual({ a: 0, b: 0, c: 0 });
     // The fault of a client.
     expect((await gateway.chat(chatRequest({ model: 'nothing' }))).status).toBe(404);
+    // Errors of the last minute are counted by whose fault they were.
+    const faults = async () => [await figure('upstream'), await figure('client')];
+    await until(async () => (await faults()).every((count) => count > 0), 'Now to count the errors');
+    const [upstream = 0, client = 0] = await faults();
+    expect([upstream > client, await figure('gateway')]).toEqual([true, 0]);
     // The end of its cool-down is reported, although nobody asks it.
     now += 60_001;
     await until(async () => (await eventsOf('a')).at(-1) === 'breaker half_open', 'the end of the cool-down');
@@ -340,11 +345,6 @@ describe('in an outage of one of three vendors, all views agree', () => {
     await tollgate('upstreams', 'resume', 'b');
     await comes('b', 'ok');
     await comes('a', 'half_open');
-    // Errors are counted by whose fault they were.
-    const faults = async () => [await figure('upstream'), await figure('client')];
-    await until(async () => (await faults()).every((count) => count > 0), 'Now to count the errors');
-    const [upstream = 0, client = 0] = await faults();
-    expect([upstream > client, await figure('gateway')]).toEqual([true, 0]);
     await until(async () => {
       await send(1);
       return (await stateOf('a')) === 'ok';
