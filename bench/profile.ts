@@ -102,6 +102,43 @@ export function sharesOf({ nodes, samples, timeDeltas }: Profile, byFile: boolea
   return new Map(Array.from(times, ([part, time]) => [part, time / whole]));
 }
 
+/** Share, from 0 to 1, of what functions in a file under `places` did or called, in the time that was not idle. */
+export function shareUnder({ nodes, samples, timeDeltas }: Profile, places: readonly string[]): number {
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const inside = new Set<number>();
+  const enter = (id: number, isBelow: boolean): void => {
+    const node = byId.get(id);
+    if (node === undefined) return;
+    const isIn = isBelow || places.some((place) => node.callFrame.url.includes(place));
+    if (isIn) inside.add(id);
+    for (const child of node.children ?? []) enter(child, isIn);
+  };
+  const children = new Set(nodes.flatMap((node) => node.children ?? []));
+  for (const { id } of nodes) if (!children.has(id)) enter(id, false);
+  let [part, whole] = [0, 0];
+  for (const [index, id] of samples.entries()) {
+    if (byId.get(id)?.callFrame.functionName === '(idle)') continue;
+    const time = Math.max(0, timeDeltas[index + 1] ?? 0);
+    whole += time;
+    if (inside.has(id)) part += time;
+  }
+  return part / whole;
+}
+
+/** Profiles a gateway that was started `inside` while `work` runs. @param file where the profile is written */
+export async function profiled(
+  gateway: GatewaySubject,
+  file: string,
+  work: () => Promise<unknown>,
+): Promise<Profile> {
+  const { process } = gateway;
+  if (process === undefined) throw new Error('the gateway is no process');
+  await process.ask('profile', /inside: profiling/);
+  await work();
+  await process.ask(`profiled ${file}`, /inside: profiled/, 60_000);
+  return profileFile.parse(JSON.parse(readFileSync(file, 'utf8')));
+}
+
 interface Options {
   readonly seconds: number;
   readonly streams: boolean;
@@ -118,13 +155,11 @@ async function measure(bench: Bench, { seconds, streams, files }: Options): Prom
   await warmUp(bench.processes, gateway);
   // Its cost without the profiler, which is what the shares are of.
   const cost = (await load(bench, gateway, streams, seconds))['cpu_us'] ?? Number.NaN;
-  const { process } = gateway;
-  if (process === undefined) throw new Error('the gateway is no process');
   const file = join(bench.folder, 'profile.json');
-  await process.ask('profile', /inside: profiling/);
-  await costOf(gateway, () => load(bench, gateway, streams, seconds));
-  await process.ask(`profiled ${file}`, /inside: profiled/, 60_000);
-  const shares = sharesOf(profileFile.parse(JSON.parse(readFileSync(file, 'utf8'))), files);
+  const profile = await profiled(gateway, file, () =>
+    costOf(gateway, () => load(bench, gateway, streams, seconds)),
+  );
+  const shares = sharesOf(profile, files);
   await gateway.stop();
   return sectionOf(shares, cost, streams);
 }

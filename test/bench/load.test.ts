@@ -14,7 +14,7 @@ import {
   timedFrame,
   UPSTREAM_MODEL,
 } from '../../bench/load/traffic.ts';
-import { sharesOf } from '../../bench/profile.ts';
+import { sharesOf, shareUnder } from '../../bench/profile.ts';
 
 const MAIN = fileURLToPath(new URL('../../bench/load/main.ts', import.meta.url));
 const UPSTREAM = fileURLToPath(new URL('../../bench/load/upstream.ts', import.meta.url));
@@ -208,6 +208,9 @@ test('a profile is summed by parts, idle time and the profiler left out, native 
     'native code, system calls outside of JavaScript': 0,
   });
   expect(sharesOf(profile, true).get('src/wire/json.ts')).toBe(0.75);
+  // Here the profiler counts, and what the functions of a place call counts as theirs.
+  expect(shareUnder(profile, ['/src/wire/'])).toBe(30 / 540);
+  expect(shareUnder(profile, ['/src/http/', 'undici'])).toBe(10 / 540);
 });
 
 test.each(SHAPES)('a body of %s is about as long as it is asked for, and asks for no stream', (shape) => {
