@@ -10,7 +10,7 @@ import { Lifecycle } from './process/lifecycle.ts';
 import type { LoadedConfig, WorkerMember } from './process/worker.ts';
 import { createLogger } from './telemetry/log/logger.ts';
 import type { Metrics } from './telemetry/metrics/all-metrics.ts';
-import type { BreakerSnapshot } from './upstream/circuit-breaker.ts';
+import type { BreakerSnapshot } from './upstream/breaker/circuit-breaker.ts';
 
 export type { AppOptions } from './composition.ts';
 

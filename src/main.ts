@@ -37,7 +37,7 @@ export const PROGRAM: Program = {
     {
       name: 'explain',
       about: 'show where a request for a model would go',
-      load: async () => (await import('./cli/explain-command.ts')).EXPLAIN,
+      load: async () => (await import('./cli/explain/explain-command.ts')).EXPLAIN,
     },
     {
       name: 'keys',

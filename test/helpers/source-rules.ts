@@ -55,7 +55,7 @@ export const LAYERS: Order = [
 export const ROOMS: Readonly<Record<string, Order>> = {
   auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
   billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
-  cli: [['cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli'], ['cli/program']],
+  cli: [['cli/explain', 'cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli'], ['cli/program']],
   console: [
     ['console/admin-console.ts'],
     ['console/pages'],
@@ -101,7 +101,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   upstream: [
     ['upstream'],
     ['upstream/echo', 'upstream/http', 'upstream/tokens'],
-    ['upstream/outbound', 'upstream/transport.ts', 'upstream/state'],
+    ['upstream/breaker', 'upstream/outbound', 'upstream/transport.ts', 'upstream/state'],
   ],
   usage: [['usage'], ['usage/outbox'], ['usage/records']],
 };

@@ -6,7 +6,7 @@ import {
   type TargetPlanOptions,
   TargetStatuses,
 } from '../../src/proxy/attempts/target-plan.ts';
-import { CircuitBreaker, type ResultClass } from '../../src/upstream/circuit-breaker.ts';
+import { CircuitBreaker, type ResultClass } from '../../src/upstream/breaker/circuit-breaker.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 
 interface Named {

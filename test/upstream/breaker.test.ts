@@ -7,7 +7,7 @@ import {
   CircuitBreaker,
   type Permit,
   type ResultClass,
-} from '../../src/upstream/circuit-breaker.ts';
+} from '../../src/upstream/breaker/circuit-breaker.ts';
 
 const SUCCESS: ResultClass = { kind: 'success' };
 const FAILURE: ResultClass = { kind: 'failure' };

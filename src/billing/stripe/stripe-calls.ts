@@ -6,7 +6,7 @@ import { DrainEstimate } from '../../auth/hashing/drain-estimate.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
+import { CircuitBreaker } from '../../upstream/breaker/circuit-breaker.ts';
 import { Outbound } from '../../upstream/outbound/outbound.ts';
 import { stripePackage } from './stripe-package.ts';
 

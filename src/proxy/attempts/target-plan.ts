@@ -2,7 +2,7 @@
 // one target at a time with a breaker permit, and sends nothing.
 
 import { type ErrorCode, GatewayError } from '../../errors.ts';
-import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
+import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/breaker/circuit-breaker.ts';
 import { type Failure, failure } from '../../upstream/error-outcome.ts';
 import { choose, firstWithRoom, type LoadBalance, rendezvousOrder } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';

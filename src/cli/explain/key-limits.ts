@@ -1,22 +1,22 @@
 // The limits of a key or a holder with what is used of them: from Redis where replicas share them, otherwise from the gateway at the
 // admin address, and without one from the store, which knows days and months only.
 import { z } from 'zod';
-import { LIMITS } from '../config/limit-table.ts';
-import type { Config, Tier } from '../config/schema/config-schema.ts';
-import { formatDuration } from '../config/schema/units.ts';
-import { InitialTotals } from '../limits/initial-totals.ts';
-import { MemoryLimiter } from '../limits/memory-limiter.ts';
-import { RedisLimiter } from '../limits/redis-limiter.ts';
-import type { Scopes } from '../limits/scope.ts';
-import { findLimitedOwner, type LimitLine, reportLimits } from '../proxy/reservation/limit-report.ts';
-import { ScopeResolver } from '../proxy/reservation/scopes-of.ts';
-import { RedisClient } from '../redis/redis-client.ts';
-import type { Store } from '../store/store.ts';
-import { createLogger } from '../telemetry/log/logger.ts';
-import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
-import { askAdmin } from './live-state.ts';
-import type { CommandIo } from './program/terminal.ts';
-import { openStoreOf } from './support-command.ts';
+import { LIMITS } from '../../config/limit-table.ts';
+import type { Config, Tier } from '../../config/schema/config-schema.ts';
+import { formatDuration } from '../../config/schema/units.ts';
+import { InitialTotals } from '../../limits/initial-totals.ts';
+import { MemoryLimiter } from '../../limits/memory-limiter.ts';
+import { RedisLimiter } from '../../limits/redis-limiter.ts';
+import type { Scopes } from '../../limits/scope.ts';
+import { findLimitedOwner, type LimitLine, reportLimits } from '../../proxy/reservation/limit-report.ts';
+import { ScopeResolver } from '../../proxy/reservation/scopes-of.ts';
+import { RedisClient } from '../../redis/redis-client.ts';
+import type { Store } from '../../store/store.ts';
+import { createLogger } from '../../telemetry/log/logger.ts';
+import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
+import { askAdmin } from '../live-state.ts';
+import type { CommandIo } from '../program/terminal.ts';
+import { openStoreOf } from '../support-command.ts';
 
 export interface KeyLimits {
   readonly tier: Tier;

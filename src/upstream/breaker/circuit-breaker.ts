@@ -1,6 +1,7 @@
 // Circuit breaker of one target: admits requests by the failures seen and by the waits that the target asks for. It judges no
 // response and sends nothing; the holder of a permit reports the result.
-import { type ErrorCode, MAX_RETRY_AFTER_MS } from '../errors.ts';
+import { type ErrorCode, MAX_RETRY_AFTER_MS } from '../../errors.ts';
+import { ResultWindow } from './result-window.ts';
 
 /** `half_open`: the cool-down is over; one real request at a time probes whether the target has recovered. */
 export type BreakerState = 'closed' | 'open' | 'half_open';
@@ -64,7 +65,7 @@ export interface BreakerOptions {
 export type BreakerChange = BreakerState | 'cooling_down' | 'cooled_down';
 
 /** State for reports and `explain`, and the results in the window since the breaker last closed. */
-export interface BreakerSnapshot extends ReturnType<Window['sum']> {
+export interface BreakerSnapshot extends ReturnType<ResultWindow['sum']> {
   readonly state: BreakerState;
   /** Permits in flight. */
   readonly inFlight: number;
@@ -110,7 +111,7 @@ export class CircuitBreaker {
   readonly #consecutive: number;
   readonly #isSteady: boolean;
   readonly #onChange: NonNullable<BreakerOptions['onChange']>;
-  readonly #window = new Window(WINDOW_MS);
+  readonly #window = new ResultWindow(WINDOW_MS);
   /** Undefined while closed. */
   #openUntil: number | undefined;
   #isHalfOpenReported = false;
@@ -352,49 +353,5 @@ class Ticket implements Permit {
     const onRelease = this.#onRelease;
     this.#onRelease = undefined;
     onRelease?.(this, outcome);
-  }
-}
-
-const SLOTS = 10;
-
-/** Sliding window of results in ten time slots: bounded, and exact to a tenth of its length. */
-class Window {
-  readonly #slotMs: number;
-  readonly #successes = new Array<number>(SLOTS).fill(0);
-  readonly #failures = new Array<number>(SLOTS).fill(0);
-  /** Running number of the newest slot. */
-  #newest = Number.NEGATIVE_INFINITY;
-
-  constructor(lengthMs: number) {
-    this.#slotMs = lengthMs / SLOTS;
-  }
-
-  add(now: number, succeeded: boolean): void {
-    this.#advance(now);
-    const slots = succeeded ? this.#successes : this.#failures;
-    const slot = this.#newest % SLOTS;
-    slots[slot] = (slots[slot] ?? 0) + 1;
-  }
-
-  sum(now: number): { successes: number; failures: number } {
-    this.#advance(now);
-    const all = (slots: readonly number[]) => slots.reduce((sum, count) => sum + count, 0);
-    return { successes: all(this.#successes), failures: all(this.#failures) };
-  }
-
-  clear(): void {
-    this.#successes.fill(0);
-    this.#failures.fill(0);
-  }
-
-  /** Clears expired slots. */
-  #advance(now: number): void {
-    const current = Math.max(0, Math.floor(now / this.#slotMs));
-    if (current <= this.#newest) return;
-    for (let slot = Math.max(this.#newest + 1, current - SLOTS + 1); slot <= current; slot += 1) {
-      this.#successes[slot % SLOTS] = 0;
-      this.#failures[slot % SLOTS] = 0;
-    }
-    this.#newest = current;
   }
 }
