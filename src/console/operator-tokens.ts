@@ -27,6 +27,8 @@ interface TokenParts {
   readonly store: Pick<Store, 'operators'>;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
+  /** Whether the caller records the change. */
+  readonly isRecorded?: boolean;
 }
 
 /** The one time that a whole token is shown. */
@@ -78,7 +80,7 @@ export async function addOperator(
   const { token, outcome } = await mint(parts, expiresAt, (stored) => {
     const operator = { id: randomUUID(), name, role, ...stored, createdAt: by.at, usedAt: null };
     const event = operatorEvent('operators.add', name, by, { after: operatorFields(operator) });
-    return parts.store.operators.addOperator(operator, event);
+    return parts.store.operators.addOperator(operator, parts.isRecorded ? null : event);
   });
   return outcome === 'name_taken' ? undefined : token;
 }
@@ -100,7 +102,7 @@ export async function rotateOperator(
       before: operatorFields(operator),
       after,
     });
-    return parts.store.operators.replaceToken(operator.id, stored, event);
+    return parts.store.operators.replaceToken(operator.id, stored, parts.isRecorded ? null : event);
   });
   return outcome === 'unknown' ? undefined : token;
 }

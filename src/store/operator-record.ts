@@ -72,21 +72,21 @@ export interface OperatorEvent {
 
 export type NewOperatorEvent = Omit<OperatorEvent, 'id'>;
 
-/** Operators in the store. The guarantees of `Store` apply to its methods. */
+/** Operators in the store. The guarantees of `Store` apply to its methods. The event of a change is null where the caller records it. */
 export interface OperatorStore {
   /** Adds an operator with its event. */
   addOperator(
     operator: OperatorRecord,
-    event: NewOperatorEvent,
+    event: NewOperatorEvent | null,
   ): Promise<'added' | 'name_taken' | 'prefix_taken'>;
   /** Gives an operator another token, with its event, and ends its sessions. */
   replaceToken(
     id: string,
     token: StoredToken,
-    event: NewOperatorEvent,
+    event: NewOperatorEvent | null,
   ): Promise<'replaced' | 'prefix_taken' | 'unknown'>;
   /** Removes an operator with its sessions. */
-  removeOperator(id: string, event: NewOperatorEvent): Promise<'removed' | 'unknown'>;
+  removeOperator(id: string, event: NewOperatorEvent | null): Promise<'removed' | 'unknown'>;
   /** Ordered by name. */
   listOperators(limit: number): Promise<readonly OperatorRecord[]>;
   findOperator(

@@ -147,6 +147,7 @@ const SAMPLES: Readonly<
   'orders.trust': { id: newOrder, body: () => ({}) },
   'events.list': { query: '?actor=operator:the-admin&limit=5' },
   'operators.list': {},
+  'operators.show': { id: newOperator },
   'operators.add': {
     body: () => ({ name: `op-${randomUUID()}`, role: 'viewer', expires: '30d' }),
   },
@@ -287,7 +288,7 @@ describe('a change', () => {
     ['/keys', { tier: 'Pro', limits: { requests_per_minute: 101 } }, 'holder'],
     ['/keys', { tier: 'Pro', name: 'a\u0000b' }, 'control character'],
     ['/keys', { tier: 'Pro', name: '--config=/etc/passwd' }, ''],
-    ['/keys', [], 'expected object'],
+    ['/keys', [], 'must be a JSON object'],
     ['/teams', { name: '' }, 'name'],
     ['/upstreams/echo/drain', { for: 'soon' }, '`for` is a duration'],
   ])('%s with %j', async (path, body, message) => {
@@ -333,7 +334,37 @@ describe('operators', () => {
       { what: 'operators.rotate', actor: 'operator:the-admin' },
       { what: 'operators.add', actor: 'operator:the-admin', reason: 'new here' },
     ]);
+    expect(events.text).toContain('"address":"127.0.0.1"');
     for (const token of [first, second]) expect(events.text).not.toContain(String(token).slice(12));
+  });
+
+  test('are made and renewed once by a request that is repeated, and not from a record that has changed', async () => {
+    const name = `op-${randomUUID()}`;
+    const headers = { 'idempotency-key': name };
+    const add = () => admin('POST', '/operators', { name, role: 'viewer' }, headers);
+    const first = member((await add()).json, 'token');
+    const again = await add();
+    expect([again.status, again.headers['idempotency-replayed'], again.json]).toMatchObject([
+      ...[200, 'true'],
+      { record: { name }, token: null },
+    ]);
+    const path = `/operators/${name}`;
+    const etag = String((await admin('GET', path)).headers.etag);
+    const rotate = () => admin('POST', `${path}/rotate`, {}, { 'if-match': etag });
+    const second = member((await rotate()).json, 'token');
+    expect((await rotate()).json).toMatchObject({ code: 'record_changed', current: { name } });
+    expect([(await call(first)).status, (await call(second)).status]).toEqual([401, 200]);
+  });
+
+  test('are removed for a reason, as teams are', async () => {
+    const team = await newTeam();
+    for (const path of [`/operators/${await newOperator()}`, `/teams/${encodeURIComponent(team)}`]) {
+      expect((await admin('DELETE', `${path}?reason=left`)).status).toBe(200);
+      const { json } = await admin('GET', '/events?limit=1');
+      expect(json).toMatchObject({
+        items: [{ reason: 'left', target: decodeURIComponent(path.split('/')[2] ?? '') }],
+      });
+    }
   });
 
   test.each([

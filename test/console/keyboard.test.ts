@@ -29,7 +29,7 @@ beforeAll(async () => {
   paths = [
     ...['', '/upstreams', '/upstreams/echo', '/models?model=test-model&tier=Pro', '/keys', `/keys/${prefix}`],
     ...['/holders', `/holders/${prefix}`, '/teams', '/teams/search', '/usage', '/orders', `/orders/${order}`],
-    '/events',
+    ...['/events', '/operators', '/operators/ann'],
   ];
   browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
@@ -190,6 +190,9 @@ describe('after a form', () => {
     ['holders.set', '/holders/KEY', 'map.labels=<b>=1', 'map.labels', /A label has a name/],
     ['teams.add', '/teams', 'text.name=search', 'text.name', /already/],
     ['orders.paid', '/orders/ORDER', 'text.until=soon', 'text.until', /day/],
+    ['operators.add', '/operators', 'text.name=a b&text.role=viewer', 'text.name', /letters/],
+    ['operators.add', '/operators', 'text.name=ANN&text.role=viewer', 'text.name', /name already/],
+    ['operators.rotate', '/operators/ann', 'text.expires=soon', 'text.expires', /duration/],
     // No field is wrong: the message has the focus.
     ['teams.remove', '/teams/search', '', 'rejection', /has holders/],
     ['orders.refund', '/orders/ORDER', '', 'rejection', /./],
@@ -202,9 +205,10 @@ describe('after a form', () => {
       ...Object.fromEntries(new URLSearchParams(entered)),
     });
     const id = back.split('/')[2];
-    const kind = { keys: 'prefix', holders: 'holder', orders: 'order', teams: 'name' }[
-      back.split('/')[1] ?? ''
-    ];
+    const kind = {
+      ...{ keys: 'prefix', holders: 'holder', orders: 'order', teams: 'name' },
+      operators: 'name',
+    }[back.split('/')[1] ?? ''];
     if (id !== undefined) body.set(`param.${kind}`, id);
     const answer = await setting.call('POST', `/console/do/${route}`, {
       cookie: own.cookie,

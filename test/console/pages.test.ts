@@ -11,7 +11,18 @@ import { batch, row } from '../store/usage-samples.ts';
 import { type ConsoleSetting, startConsole } from './setting.ts';
 
 const PICTURES = process.env['PICTURES'] ?? '';
-const NAMES = ['Now', 'Upstreams', 'Keys', 'Holders', 'Teams', 'Usage', 'Models', 'Orders', 'Events'];
+const NAMES = [
+  'Now',
+  'Upstreams',
+  'Keys',
+  'Holders',
+  'Teams',
+  'Usage',
+  'Models',
+  'Orders',
+  'Events',
+  'Operators',
+];
 
 let browser: Browser;
 let setting: ConsoleSetting;
@@ -65,6 +76,7 @@ describe.each(THEMES)('%s', (theme) => {
         '/console/teams/search',
         '/console/upstreams/echo',
         '/console/budgets',
+        '/console/operators/ann',
       ],
       '/console/models?model=test-model&tier=Pro',
       '/console/usage?by=day,model&since=7d',
@@ -289,6 +301,46 @@ test('a button that is pressed again before its answer is there issues one key, 
   const { out } = await setting.commands.tollgate('keys', 'list', '--holder', 'Pressed twice', '--json');
   expect(out.match(/"prefix"/g)?.length).toBe(1);
   expect(visit.faults).toEqual([]);
+});
+
+test('an admin makes an operator, gives it another token, and removes it; others see nothing of it', async () => {
+  await using visit = await signIn(admin, { scripts: false });
+  const { page } = visit;
+  const me = async (token: string) => (await setting.call('GET', '/api/v1/me', { token })).status;
+  const shownToken = async () => {
+    await visit.title('Done');
+    return (await page.locator('pre.key').textContent()) ?? '';
+  };
+  await page.getByRole('link', { name: 'Operators' }).click();
+  await page.getByLabel('Name').fill('bea@example.com');
+  await page.getByLabel('Role').selectOption('support');
+  await page.getByLabel('Reason').fill('new here');
+  await page.getByRole('button', { name: 'Add an operator' }).click();
+  const first = await shownToken();
+  expect([first, await me(first)]).toEqual([expect.stringMatching(/^tgo_[0-9a-f]{32}$/), 200]);
+  const { cookie } = await setting.signIn(first);
+  for (const path of ['/console/operators', '/console/operators/ann'])
+    expect([path, (await setting.call('GET', path, { cookie })).status]).toEqual([path, 403]);
+  expect((await setting.call('GET', '/console', { cookie })).text).not.toContain('/console/operators');
+  await page.getByRole('link', { name: 'Back' }).click();
+  await page.getByRole('link', { name: 'bea@example.com' }).click();
+  expect(await page.locator('.facts').textContent()).toMatch(/support.*Last used *2/);
+  await page.getByText('Replace the token …').click();
+  await page.getByLabel('Expires').fill('30d');
+  await page.getByRole('button', { name: 'Replace the token' }).click();
+  const second = await shownToken();
+  expect([await me(first), await me(second)]).toEqual([401, 200]);
+  await page.getByRole('link', { name: 'Back' }).click();
+  expect(await page.locator('pre.key').count()).toBe(0);
+  await page.getByText('Remove …').click();
+  await page.getByRole('button', { name: 'Remove' }).click();
+  await visit.title('Done');
+  expect(await me(second)).toBe(401);
+  await page.goto('/console/events?target=bea@example.com');
+  expect(await page.locator('.records tbody').textContent()).toMatch(
+    /operators\.remove.*operators\.rotate.*operators\.add.*new here/,
+  );
+  expect((await page.content()).includes(first.slice(12))).toBe(false);
 });
 
 describe('by role', () => {

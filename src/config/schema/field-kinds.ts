@@ -300,8 +300,10 @@ export function childOf(schema: z.core.$ZodType | undefined, step: PropertyKey):
   return inner instanceof z.ZodArray ? inner.element : undefined;
 }
 
-/** The field names of a section; empty for any other schema. */
+/** The field names of a section, or of a mapping with certain keys; empty for any other schema. */
 export function fieldNames(schema: z.core.$ZodType | undefined): readonly string[] {
   const inner = optionOf(schema, 'branch');
+  if (inner instanceof z.ZodRecord && inner.keyType instanceof z.ZodEnum)
+    return inner.keyType.options.map(String);
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
 }

@@ -3,10 +3,11 @@ import { z } from 'zod';
 import { isPrefix } from '../../store/key-record.ts';
 import { argvOf, commandJson } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
+import { operatorFields } from '../operator-tokens.ts';
 import { wholeHolder, wholeKey, wholeTeam } from '../owner-records.ts';
 import { orderFields } from '../record-fields.ts';
 import { type ApiRoute, HOLDER, NAME, PREFIX, requireRecord, route } from './api-route.ts';
-import { holder, key, order, team, upstream } from './api-schemas.ts';
+import { holder, key, operator, order, team, upstream } from './api-schemas.ts';
 
 export async function keyRecord({ store, config }: ConsoleDesk, prefix: string) {
   const [key] = isPrefix(prefix) ? await store.listKeys({ prefix, limit: 1 }) : [];
@@ -28,6 +29,11 @@ export async function teamRecord({ store }: ConsoleDesk, name: string) {
 export async function orderRecord({ store: { billing } }: ConsoleDesk, id: string) {
   const order = (await billing.findOrder({ id })) ?? (await billing.findOrder({ session: id }));
   return order && orderFields(order);
+}
+
+export async function operatorRecord({ store }: ConsoleDesk, name: string) {
+  const operator = await store.operators.findOperator({ name });
+  return operator && operatorFields(operator);
 }
 
 /** The states of the upstreams: with Redis of all processes of the fleet, else of those of this gateway. */
@@ -57,6 +63,7 @@ export const KINDS = {
   teams: { role: 'admin', param: 'name', form: NAME, answer: team, recordOf: teamRecord },
   orders: { role: 'support', param: 'order', form: NAME, answer: order, recordOf: orderRecord },
   upstreams: { role: 'admin', param: 'name', form: NAME, answer: upstream, recordOf: upstreamRecord },
+  operators: { role: 'admin', param: 'name', form: NAME, answer: operator, recordOf: operatorRecord },
 } as const satisfies Record<string, Kind>;
 
 export type KindName = keyof typeof KINDS;
@@ -65,7 +72,8 @@ export type KindName = keyof typeof KINDS;
 export function showRoute(kind: KindName, about: string): ApiRoute {
   const { param, form, answer, recordOf } = KINDS[kind];
   return route({
-    ...{ method: 'GET', path: `/${kind}/:${param}`, name: `${kind}.show`, role: 'viewer', about, answer },
+    ...{ method: 'GET', path: `/${kind}/:${param}`, name: `${kind}.show`, about, answer },
+    role: kind === 'operators' ? 'admin' : 'viewer',
     params: { [param]: form },
     run: async ({ desk, params }) =>
       requireRecord(kind.slice(0, -1), await recordOf(desk, params[param] ?? '')),

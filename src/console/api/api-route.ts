@@ -147,7 +147,9 @@ function cursorFrom<Cursor>(form: z.ZodType<Cursor>, text: string): Cursor {
 }
 
 /** Forms of what identifies records in paths. */
-export const PREFIX = z.string().regex(/^[0-9a-f]{8}$/);
+export const PREFIX = z
+  .string()
+  .regex(/^[0-9a-f]{8}$/, 'must be the prefix of a key: its first 8 characters');
 export const HOLDER = z.string().regex(/^(?:[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f-]{27})$/);
 export const NAME = z.string().min(1).max(200);
 

@@ -8,6 +8,7 @@ import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { readText, sendJson } from '../console-answer.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { type ConsoleIdentity, type Operator, requireRole } from '../console-identity.ts';
+import { faultsIn } from './api-faults.ts';
 import { type AnyCall, type ApiRoute, requireRecord } from './api-route.ts';
 import { API_ROUTES } from './api-routes.ts';
 import { differenceFrom, etagOf } from './record-etag.ts';
@@ -132,14 +133,11 @@ async function readJson(request: IncomingMessage, maxBytes: number): Promise<unk
 export function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
   const result = schema.safeParse(given);
   if (result.success) return result.data;
-  const faults = result.error.issues.map(({ path, message, ...issue }) => ({
-    where: path.join('.'),
-    // Zod lists unknown members in an issue of the whole.
-    what: 'keys' in issue && path.length === 0 ? `${message}` : message,
-  }));
-  const [first] = faults;
-  const where = first === undefined || first.where === '' ? '' : `${first.where}: `;
-  throw new ProblemError('invalid_value', maskKeys(`${where}${first?.what ?? 'wrong'}.`), { faults });
+  const faults = faultsIn(result.error.issues, schema, given);
+  const [{ where, what } = { where: '', what: 'must be right' }] = faults;
+  const subject = where === '' && what.startsWith('must') ? 'body' : where;
+  const text = `${subject === '' ? '' : `${subject}: `}${what}`;
+  throw new ProblemError('invalid_value', text.endsWith('?') ? text : `${text}.`, { faults });
 }
 
 /**
@@ -194,7 +192,7 @@ export function makeChange(route: ApiRoute, call: AnyCall, terms: ChangeTerms): 
 }
 
 async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Promise<Changed> {
-  const { desk, params, body, actor, address } = call;
+  const { desk, params, query, body, actor, address } = call;
   const { operators } = desk.store;
   const before = await route.record?.(call);
   const requestKey = checkedKey(terms.requestKey);
@@ -203,7 +201,8 @@ async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Pr
     .digest('hex');
   const event = await operators.addEvent({
     ...{ at: new Date(desk.now()).toISOString(), actor, address, what: route.name, requestKey },
-    ...{ target: Object.values(params)[0] ?? null, reason: reasonOf(body), status: null, after: null },
+    ...{ target: Object.values(params)[0] ?? addedName(route, body), status: null, after: null },
+    reason: reasonOf(body) ?? reasonOf(query),
     before: before === undefined ? null : JSON.stringify(before),
     digest: requestKey === null ? null : digest,
   });
@@ -252,6 +251,12 @@ function checkedKey(key: string | undefined): string | null {
     'invalid_value',
     `The Idempotency-Key has 1 to ${MAX_REQUEST_KEY} printable characters.`,
   );
+}
+
+/** The name of a team or an operator that has no path yet. */
+function addedName({ name: route }: ApiRoute, body: unknown): string | null {
+  const name: unknown = route.endsWith('.add') ? Reflect.get(Object(body), 'name') : undefined;
+  return typeof name === 'string' ? name.trim() : null;
 }
 
 function reasonOf(body: unknown): string | null {

@@ -253,9 +253,10 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
     method: 'DELETE',
     name: 'teams.remove',
     about: 'Removes a team without holders; its usage stays.',
+    query: z.strictObject(reason),
     answer: z.strictObject({ record: z.null(), replicas: z.null() }),
-    run: async ({ desk, actor, params }) => {
-      await done(desk, argvOf(['teams', 'remove'], params['name'] ?? '', { actor }));
+    run: async ({ desk, actor, params, query }) => {
+      await done(desk, argvOf(['teams', 'remove'], params['name'] ?? '', { actor, ...query }));
       return { record: null, replicas: null };
     },
   }),

@@ -6,21 +6,25 @@ import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { runOnDesk } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { requireRole } from '../console-identity.ts';
-import { holderRecord, keyRecord, orderRecord, teamRecord, upstreamRecord } from './api-records.ts';
+import {
+  holderRecord,
+  keyRecord,
+  operatorRecord,
+  orderRecord,
+  teamRecord,
+  upstreamRecord,
+} from './api-records.ts';
 import { route } from './api-route.ts';
 
 type RecordOf = (desk: ConsoleDesk, id: string) => Promise<object | undefined>;
 
 interface RemoteCommand {
   readonly role: Role;
-  /** Whether it writes the event of its change itself. */
-  readonly recordsItself?: boolean;
-  /** Undefined for one that only reads, or records itself. */
+  /** Undefined for one that only reads. */
   readonly change?: { readonly record: RecordOf | undefined; readonly hasActor: boolean };
 }
 
 const READS: RemoteCommand = { role: 'viewer' };
-const OF_OPERATORS: RemoteCommand = { role: 'admin', recordsItself: true };
 
 function changing(role: Role, record: RecordOf | undefined, actions: string, hasActor = true) {
   const command = { role, change: { record, hasActor } };
@@ -46,10 +50,7 @@ const COMMANDS: Readonly<Record<string, Readonly<Record<string, RemoteCommand>>>
     ...{ list: READS, show: READS, events: READS },
     ...changing('admin', upstreamRecord, 'drain resume'),
   },
-  operators: {
-    list: { role: 'admin' },
-    ...Object.fromEntries(['add', 'rotate', 'remove'].map((action) => [action, OF_OPERATORS])),
-  },
+  operators: { list: { role: 'admin' }, ...changing('admin', operatorRecord, 'add rotate remove') },
   usage: { '': READS, months: READS, export: READS, ...changing('admin', undefined, 'close') },
 };
 
@@ -83,7 +84,7 @@ export const COMMAND_ROUTE = route({
     requireAllowed(argv);
     const rest = argv.slice(words.length);
     const { change } = command;
-    const own = change?.hasActor === true || command.recordsItself === true ? [`--actor=${actor}`] : [];
+    const own = change?.hasActor === true ? [`--actor=${actor}`] : [];
     const run = async () => {
       const { code, ...output } = await runOnDesk(desk, [...words, ...own, ...rest], { stdin });
       return { exit_code: code, ...output };

@@ -2,6 +2,7 @@
 import type { ConsolePage } from '../console-page.ts';
 import { BUDGET_PAGE } from './budget-pages.ts';
 import { NOW_PAGE } from './now-page.ts';
+import { OPERATOR_PAGES } from './operator-pages.ts';
 import { OWNER_PAGES } from './owner-pages.ts';
 import { REPORT_PAGES } from './report-pages.ts';
 import { UPSTREAM_PAGES } from './upstream-pages.ts';
@@ -12,6 +13,7 @@ export const CONSOLE_PAGES: readonly ConsolePage[] = [
   ...UPSTREAM_PAGES,
   ...OWNER_PAGES,
   ...REPORT_PAGES,
+  ...OPERATOR_PAGES,
 ];
 
 /** The page of a path, and the last segment of one that ends with `:id`; undefined for other paths. */

@@ -47,7 +47,7 @@ export async function answerChange(
     const { params, body, requestKey, ifMatch } = call;
     const answer = await changeRoute({ ...caller, desk }, name, { params, body, requestKey, ifMatch });
     const closing = html`${isBegun ? html`</ul>` : opening(name, call)}${confirmations(answer, isBegun)}
-${again(name, form, answer)}${newKey(answer)}<p><a href="${back}">Back</a></p></section>`;
+${again(name, form, answer)}${newSecret(answer)}<p><a href="${back}">Back</a></p></section>`;
     page.end(200, { title: 'Done', body: closing, scripts: [COPY] });
   } catch (cause) {
     const error = wrapError(cause, 'internal_error');
@@ -79,6 +79,8 @@ function confirmed({ id, ms }: { readonly id: string; readonly ms: number }): Ht
 /** @param isNamed whether the page has those that confirmed it already */
 function confirmations(answer: object, isNamed: boolean): Html {
   const replicas = member(answer, 'replicas');
+  // What replicas do not hold.
+  if (replicas === undefined) return NOTHING;
   if (typeof replicas !== 'object' || replicas === null)
     return html`<p>All replicas follow within a second.</p>`;
   if (member(replicas, 'total') === 0) return html`<p>No replica is running.</p>`;
@@ -105,13 +107,16 @@ function again(name: string, form: URLSearchParams, answer: object): Html {
   return html`<form method="post" action="/console/do/${name}">${hiddenFields([...others, ['request_key', randomUUID()]])}<button class="quiet small">Tell the replicas again</button></form>`;
 }
 
-/** A key that was made, and until when the one is valid that it replaces. */
-function newKey(answer: object): Html {
-  const [key, until] = [member(answer, 'key'), member(answer, 'old_key_expires_at')];
+/** A key or a token that was made, and until when the key is valid that it replaces. */
+function newSecret(answer: object): Html {
+  const kind = Object.hasOwn(answer, 'token') ? 'token' : 'key';
+  const [secret, until] = [member(answer, kind), member(answer, 'old_key_expires_at')];
   const old =
     typeof until === 'string' ? html`<p>The old key is valid until ${shown(until)} UTC.</p>` : NOTHING;
-  const box = typeof key === 'string' ? copyBox('key', 'The key, which is shown once', key, 'key') : NOTHING;
-  if (key === null)
-    return html`${old}<p class="alert">The key was in the answer when this form was first sent, and is nowhere else. If you do not have it, revoke it and issue another.</p>`;
+  const box =
+    typeof secret === 'string' ? copyBox('key', `The ${kind}, which is shown once`, secret, 'key') : NOTHING;
+  const again = kind === 'key' ? 'revoke it and issue another' : 'replace it';
+  if (secret === null)
+    return html`${old}<p class="alert">The ${kind} was in the answer when this form was first sent, and is nowhere else. If you do not have it, ${again}.</p>`;
   return html`${old}${box}`;
 }

@@ -49,7 +49,11 @@ export async function changeRoute(
 ): Promise<object> {
   const route = routeNamed(name);
   if (route.method === 'GET' || route.recordsItself) throw new GatewayError('unknown_url');
-  const call = callOf(caller, route, params, {}, body);
+  // A call without a body takes its reason in the address.
+  const call =
+    route.body === undefined
+      ? callOf(caller, route, params, body, {})
+      : callOf(caller, route, params, {}, body);
   const path = Object.values(params).join('/');
   return (await makeChange(route, call, { ...terms, path })).body;
 }

@@ -18,8 +18,9 @@ const FORGOTTEN_AT_ONCE = 100;
 export function sqlOperators(database: SqlDatabase): OperatorStore {
   const { reader, writer } = database;
 
-  const note = (trx: Transaction<Tables>, event: NewOperatorEvent) =>
-    defer(trx, trx.insertInto('operator_events').values(rowOf(event)));
+  const note = async (trx: Transaction<Tables>, event: NewOperatorEvent | null) => {
+    if (event !== null) await defer(trx, trx.insertInto('operator_events').values(rowOf(event)));
+  };
 
   const named = (db: Kysely<Tables>, name: string) =>
     db
