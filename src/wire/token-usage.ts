@@ -123,11 +123,16 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
 }
 
 /**
- * Reads the `usage` of any endpoint: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`.
+ * Reads the `usage` of any endpoint.
  * @param span of a valid object
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
-  const usage = withCompactions(JSON.parse(bytes.toString('utf8', span.start, span.end)));
+  return readUsage(JSON.parse(bytes.toString('utf8', span.start, span.end)));
+}
+
+/** Reads a parsed `usage`: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`. */
+export function readUsage(value: unknown): Usage {
+  const usage = withCompactions(value);
   const input = count(usage, 'prompt_tokens') || inputOf(usage);
   const soundMs = input === 0 ? soundDuration(usage) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');

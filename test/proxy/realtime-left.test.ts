@@ -224,4 +224,101 @@ describe('the usage of a session', () => {
     usage.end();
     expect(uses[1]?.tokens.prompt).toBeGreaterThanOrEqual(WORDS.length / BYTES_PER_TOKEN);
   });
+
+  describe('of a session that transcribes', () => {
+    const COMPLETED = 'conversation.item.input_audio_transcription.completed';
+    const begun = (isOld = false) => {
+      const it = reader();
+      if (isOld) it.hear(event('transcription_session.updated', { session: {} }));
+      else it.hear(event('session.updated', { session: { type: 'transcription' } }));
+      return it;
+    };
+    const speak = ({ hear, send }: ReturnType<typeof reader>, seconds: number) => {
+      send(event('input_audio_buffer.append', { audio: sound(seconds) }));
+      hear(event('input_audio_buffer.committed'));
+    };
+
+    test.each([
+      [
+        'tokens',
+        { type: 'tokens', input_tokens: 7, output_tokens: 2 },
+        { prompt: 7, completion: 2 },
+        undefined,
+      ],
+      ['a duration', { type: 'duration', seconds: 60 }, { prompt: 600, completion: 0 }, 60_000],
+      ['tokens of vLLM', { prompt_tokens: 7, completion_tokens: 2 }, { prompt: 7, completion: 2 }, undefined],
+    ])('is what is reported as %s, once', (_, usage, tokens, milliseconds) => {
+      for (const isOld of [false, true]) {
+        const it = begun(isOld);
+        speak(it, 10);
+        expect(it.usage.awaitsUsage).toBe(true);
+        it.hear(event('conversation.item.input_audio_transcription.delta', { delta: WORDS }));
+        it.hear(event(COMPLETED, { usage }));
+        expect(it.usage.awaitsUsage).toBe(false);
+        it.usage.end();
+        expect(it.uses).toMatchObject([{ tokens, isEstimated: false }]);
+        expect(it.uses[0]?.measured?.milliseconds).toBe(milliseconds);
+      }
+    });
+
+    test('is estimated as soon as a part is transcribed without a report, and for a part that never is', () => {
+      const it = begun();
+      speak(it, 10);
+      it.hear(event(COMPLETED, { transcript: 'Hello' }));
+      const first = {
+        tokens: { prompt: 100, cached: 0 },
+        isEstimated: true,
+        measured: { milliseconds: 10_000 },
+      };
+      expect(it.uses).toMatchObject([first]);
+      speak(it, 5);
+      it.usage.end();
+      expect(it.uses).toMatchObject([first, { tokens: { prompt: 50, cached: 0 }, isEstimated: true }]);
+    });
+
+    test('is nothing for a part that failed', () => {
+      const it = begun();
+      speak(it, 10);
+      it.hear(event('conversation.item.input_audio_transcription.failed', { error: {} }));
+      it.usage.end();
+      expect(it.uses).toEqual([]);
+    });
+
+    test('keeps the sound of parts that are transcribed beside each other', () => {
+      const it = begun();
+      speak(it, 10);
+      speak(it, 5);
+      it.hear(event(COMPLETED, { usage: { type: 'duration', seconds: 10 } }));
+      it.usage.end();
+      expect(it.uses).toMatchObject([{ isEstimated: false }, { tokens: { prompt: 150 }, isEstimated: true }]);
+    });
+
+    test('ends with the last event of vLLM, which has no session type', () => {
+      const it = reader();
+      it.hear(event('session.created', { id: 'sess' }));
+      it.send(event('input_audio_buffer.append', { audio: sound(10) }));
+      it.hear(event('transcription.delta', { delta: 'Hello' }));
+      it.hear(
+        event('transcription.done', { text: 'Hello', usage: { prompt_tokens: 7, completion_tokens: 2 } }),
+      );
+      it.usage.end();
+      expect(it.uses).toMatchObject([{ tokens: { prompt: 7, completion: 2 }, isEstimated: false }]);
+    });
+  });
+
+  test('counts a transcription by its duration beside the answers of a conversation', () => {
+    const { usage, uses, hear } = reader();
+    hear(event('response.created'));
+    hear(
+      event('conversation.item.input_audio_transcription.completed', {
+        usage: { type: 'duration', seconds: 1.5 },
+      }),
+    );
+    hear(responseDone(3, 4));
+    usage.end();
+    expect(uses).toMatchObject([
+      { tokens: { prompt: 15, completion: 0 }, measured: { milliseconds: 1_500 } },
+      { tokens: { prompt: 3, completion: 4 } },
+    ]);
+  });
 });

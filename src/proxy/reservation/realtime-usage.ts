@@ -3,7 +3,15 @@
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import { outputTextOf, TextCount } from '../../wire/output-text.ts';
-import { eachTokenPart, NO_DETAILS, type Tokens, tokenParts } from '../../wire/token-usage.ts';
+import {
+  eachTokenPart,
+  NO_DETAILS,
+  type Quantities,
+  readUsage,
+  SOUND_TOKEN_MS,
+  type Tokens,
+  tokenParts,
+} from '../../wire/token-usage.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 
 /** OpenAI bills a token per 100 ms of input sound and per 50 ms of output sound. */
@@ -15,11 +23,15 @@ const G711 = /g711|pcmu|pcma/;
 /** Base64 has four bytes for three. */
 const BASE64 = 4 / 3;
 const QUOTE = 0x22;
+/** Of OpenAI's API, and of vLLM's. */
+const TRANSCRIBED = /transcription\.(completed|done)$/;
 
 export interface SessionUse {
   readonly tokens: Tokens;
   /** The upstream did not report it. */
   readonly isEstimated: boolean;
+  /** What the tokens are converted from: the duration of transcribed sound. */
+  readonly measured?: Quantities;
 }
 
 /** Output of answers, or input for them, that no report covers. */
@@ -72,8 +84,9 @@ export class SessionUsage {
   /** Client input for running answers, and input since then. */
   readonly #prompt = new Pending();
   readonly #input = new Pending();
-  /** Running answers. */
+  /** Running answers; in a session that only transcribes, its running transcriptions. */
   #open = 0;
+  #onlyTranscribes = false;
   /** An answer was requested, explicitly or by speech, and has not started. */
   #isRequested = false;
   /** Tokens of the conversation up to the last answer. */
@@ -93,23 +106,21 @@ export class SessionUsage {
   /** @param text an event from the upstream */
   read(text: Buffer): void {
     const type = this.#scan(text, 'delta');
+    // Of vLLM, and of older sessions of OpenAI.
+    this.#onlyTranscribes ||= type.startsWith('transcription');
     if (type.endsWith('.delta')) {
       const pending = type.startsWith('conversation.') ? this.#transcripts : this.#output;
       const isSound = type.endsWith('audio.delta');
       pending.add(this.#tokensOf('output', isSound), isSound);
     } else if (type === 'response.done') this.#done(parse(text.toString()));
-    else if (type === 'response.created') {
-      this.#isRequested = false;
-      this.#open += 1;
-      this.#prompt.take(this.#input);
-    } else if (type === 'input_audio_buffer.committed') this.#isRequested = true;
-    else if (type === 'session.created' || type === 'session.updated') {
-      this.#readFormats(memberOf(parse(text.toString()), 'session'));
-    } else if (type.endsWith('.completed')) {
-      const tokens = reported(memberOf(parse(text.toString()), 'usage'));
-      if (type.endsWith('transcription.completed')) this.#transcripts.clear();
-      if (tokens !== undefined) this.#onUse({ tokens, isEstimated: false });
-    }
+    else if (type === 'response.created') this.#begin();
+    else if (type === 'input_audio_buffer.committed') {
+      if (this.#onlyTranscribes) this.#begin();
+      else this.#isRequested = true;
+    } else if (/session\.(created|updated)$/.test(type))
+      this.#readSession(memberOf(parse(text.toString()), 'session'));
+    else if (TRANSCRIBED.test(type)) this.#transcribed(parse(text.toString()));
+    else if (type.endsWith('transcription.failed') && this.#onlyTranscribes) this.#close();
   }
 
   /** @param text an event from the client */
@@ -149,17 +160,37 @@ export class SessionUsage {
     this.#open = 0;
   }
 
+  /** An answer, or a transcription, is under way. */
+  #begin(): void {
+    this.#isRequested = false;
+    this.#open += 1;
+    this.#prompt.take(this.#input);
+  }
+
+  /** One part of the input was transcribed. Beside a conversation, only what is reported counts. */
+  #transcribed(event: unknown): void {
+    const use = reported(memberOf(event, 'usage'));
+    if (use === undefined && this.#onlyTranscribes) {
+      this.#output.take(this.#transcripts);
+      this.#estimate();
+      return;
+    }
+    this.#transcripts.clear();
+    if (this.#onlyTranscribes) this.#close();
+    if (use !== undefined) this.#onUse(use);
+  }
+
   #done(event: unknown): void {
     const response = memberOf(event, 'response');
-    const tokens = reported(memberOf(response, 'usage'));
+    const use = reported(memberOf(response, 'usage'));
     const isReported =
-      tokens !== undefined && (tokens.prompt + tokens.completion > 0 || this.#output.isEmpty);
+      use !== undefined && (use.tokens.prompt + use.tokens.completion > 0 || this.#output.isEmpty);
     // An answer that failed before any output used nothing.
     const isUnused = !isReported && this.#output.isEmpty && memberOf(response, 'status') === 'failed';
     if (!isReported && !isUnused) this.#estimate();
     else {
       this.#close();
-      if (isReported) this.#use({ tokens, isEstimated: false });
+      if (isReported) this.#use(use);
     }
   }
 
@@ -167,7 +198,7 @@ export class SessionUsage {
     const hasBegun = this.#open > 0;
     if (!hasBegun || this.#isRequested) this.#prompt.take(this.#input);
     // The upstream reads the whole conversation again, from its cache.
-    const cached = hasBegun || this.#isRequested ? this.#context : 0;
+    const cached = !this.#onlyTranscribes && (hasBegun || this.#isRequested) ? this.#context : 0;
     const prompt = this.#prompt.tokens(false) + cached;
     const completion = this.#output.tokens(true);
     const [audioInput, audioOutput] = [this.#prompt.sound, this.#output.sound];
@@ -176,7 +207,8 @@ export class SessionUsage {
     const counts = { ...eachTokenPart(() => 0), prompt, completion, cached };
     const details = { ...NO_DETAILS, audioInput, audioOutput };
     const tokens = audioInput + audioOutput > 0 ? { ...counts, details } : counts;
-    this.#use({ tokens, isEstimated: true });
+    const measured = { milliseconds: audioInput * SOUND_TOKEN_MS };
+    this.#use({ tokens, isEstimated: true, ...(this.#onlyTranscribes ? { measured } : {}) });
   }
 
   #use(use: SessionUse): void {
@@ -189,7 +221,8 @@ export class SessionUsage {
     if (this.#open === 0) this.#input.clear();
     this.#open = Math.max(0, this.#open - 1);
     this.#output.clear();
-    this.#prompt.clear();
+    // Transcriptions that run beside each other share it.
+    if (!this.#onlyTranscribes || this.#open === 0) this.#prompt.clear();
   }
 
   /** @returns the event's type; empty where it has none */
@@ -218,7 +251,8 @@ export class SessionUsage {
     return isSound ? bytes * this.#soundTokens[side] : bytes / BYTES_PER_TOKEN;
   }
 
-  #readFormats(session: unknown): void {
+  #readSession(session: unknown): void {
+    this.#onlyTranscribes ||= memberOf(session, 'type') === 'transcription';
     const formatOf = (side: 'input' | 'output') =>
       memberOf(memberOf(memberOf(memberOf(session, 'audio'), side), 'format'), 'type') ??
       memberOf(session, `${side}_audio_format`);
@@ -235,14 +269,11 @@ function soundTokens(side: 'input' | 'output', format: unknown): number {
   return TOKENS_PER_SECOND[side] / (rate * BASE64);
 }
 
-/** @returns undefined where it holds no token counts (null, or a duration) */
-function reported(usage: unknown): Tokens | undefined {
-  const prompt = memberOf(usage, 'input_tokens');
-  const completion = memberOf(usage, 'output_tokens');
-  if (typeof prompt !== 'number' && typeof completion !== 'number') return undefined;
-  return { prompt: count(prompt), completion: count(completion), ...tokenParts(usage) };
-}
-
-function count(value: unknown): number {
-  return typeof value === 'number' && value > 0 && value <= 1e9 ? Math.ceil(value) : 0;
+/** @returns undefined where nothing is reported */
+function reported(usage: unknown): SessionUse | undefined {
+  const { prompt, completion, measured } = readUsage(usage);
+  const isGiven = ['input_tokens', 'output_tokens'].some((name) => typeof memberOf(usage, name) === 'number');
+  if (!isGiven && prompt + completion === 0) return undefined;
+  const tokens = { prompt, completion, ...tokenParts(usage) };
+  return { tokens, isEstimated: false, ...(measured === undefined ? {} : { measured }) };
 }

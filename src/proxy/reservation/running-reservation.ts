@@ -151,11 +151,12 @@ export class RunningReservation {
   }
 
   /** Counts the tokens of one answer. */
-  use({ tokens, isEstimated }: SessionUse): void {
+  use({ tokens, isEstimated, measured }: SessionUse): void {
     const { limiter, outbox, budgets } = this.#options;
     const { exchange, scopes } = this.#request;
     const about = this.#about();
-    const costNanos = costOf(this.#price, { tokens }, about.at);
+    const isCounted = measured === undefined;
+    const costNanos = costOf(this.#price, { tokens, quantities: measured, isCounted }, about.at);
     this.#prompt += tokens.prompt;
     this.#completion += tokens.completion;
     exchange.access.prompt_tokens = this.#prompt;
