@@ -8,6 +8,7 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { MODEL_ENDPOINTS } from '../proxy/endpoints/form-endpoints.ts';
+import { tokensOfImages } from '../proxy/endpoints/json-endpoints.ts';
 import type { HolderObjects, SeenObject } from '../proxy/objects/object-owners.ts';
 import { spliceSpans } from '../proxy/request/request-scan.ts';
 import { tokensOf } from '../proxy/request/token-estimate.ts';
@@ -18,9 +19,10 @@ import {
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { contentsOf } from '../wire/answer-shape.ts';
 import { readCompletion } from '../wire/chat-chunk.ts';
 import { JsonScanner } from '../wire/json.ts';
-import { eachTokenPart, NO_USAGE, type Tokens } from '../wire/token-usage.ts';
+import { MAX_TOKENS, NO_USAGE, type Quantities, sumOfTokens, type Tokens } from '../wire/token-usage.ts';
 import { BatchInput, batchOrderOf, type LineModel, linesOf, modelOfLine } from './batch-input.ts';
 
 const FIRST = { order: 'asc', limit: 1 } as const;
@@ -112,43 +114,74 @@ async function countOutput(call: BatchCall, file: string, reservation: RunningRe
   const [named] = await objects.list({ kind: `model of ${batch}`, ...FIRST });
   if (named === undefined) return;
   const { path, model } = namesIn(named.slice(batch.length + 1));
-  const sum = new OutputTokens();
-  for await (const line of linesOf(call.contentOf(file, Number.POSITIVE_INFINITY))) sum.add(line);
+  const endpoint = endpointOf(path);
+  let sum = new OutputUsage(endpoint);
+  const sums = [sum];
+  for await (const line of linesOf(call.contentOf(file, Number.POSITIVE_INFINITY))) {
+    if (sum.isFull) {
+      sum = new OutputUsage(endpoint);
+      sums.push(sum);
+    }
+    sum.add(line);
+  }
   const route = routes.find(model);
   const target = route?.targets.find((each) => each.upstream === upstream);
   const entry = route?.entry ?? 'unknown';
   const scopes = await metering.scopes.of(principal, config, entry);
   // Of several replicas that read it at once, one counts. Behind this nothing can fail.
   if (!(await objects.markDeleted(uncounted))) return;
-  reservation.useEarlier({
-    ...sum,
-    endpoint: endpointOf(path).name,
-    model,
-    entry,
-    target: target?.model ?? '',
-    scopes,
-    price: target?.price,
-    share: 1 - (config.passthrough?.batch_discount ?? 0) / 100,
-  });
+  for (const { tokens, quantities, isCounted, isEstimated } of sums) {
+    reservation.useEarlier({
+      tokens,
+      quantities,
+      isCounted,
+      isEstimated,
+      endpoint: endpoint.name,
+      model,
+      entry,
+      target: target?.model ?? '',
+      scopes,
+      price: target?.price,
+      share: 1 - (config.passthrough?.batch_discount ?? 0) / 100,
+    });
+  }
 }
 
-/** The tokens of the answers in an output file. */
-class OutputTokens {
+/** What the answers in an output file used. */
+class OutputUsage {
   tokens: Tokens = NO_USAGE;
   isEstimated = false;
+  /** Some answer reports tokens. */
+  isCounted = false;
+  #answers = 0;
+  #images = 0;
+  readonly #isOfImages: boolean;
   readonly #scanner = new JsonScanner();
+
+  constructor({ measures }: Endpoint) {
+    this.#isOfImages = measures === 'images';
+  }
+
+  /** A batch may use more than one answer can. */
+  get isFull(): boolean {
+    return this.tokens.prompt + this.tokens.completion > MAX_TOKENS / 2;
+  }
+
+  get quantities(): Quantities {
+    return { requests: this.#answers, images: this.#images };
+  }
 
   add(line: Buffer): void {
     const answer = this.#answerIn(line);
     if (answer === undefined) return;
+    const images = this.#isOfImages ? (contentsOf(answer).items ?? 0) : 0;
+    this.#answers += 1;
+    this.#images += images;
     const { usage } = readCompletion(answer);
     if (usage === null) this.isEstimated = true;
-    const { prompt, completion, ...parts } = usage ?? { ...NO_USAGE, completion: tokensOf(answer.length) };
-    this.tokens = {
-      prompt: this.tokens.prompt + prompt,
-      completion: this.tokens.completion + completion,
-      ...eachTokenPart((name) => this.tokens[name] + parts[name]),
-    };
+    else this.isCounted ||= usage.measured === undefined;
+    const completion = this.#isOfImages ? tokensOfImages(images) : tokensOf(answer.length);
+    this.tokens = sumOfTokens(this.tokens, usage ?? { ...NO_USAGE, completion });
   }
 
   /** `response.body` of a line; undefined for a line without an answer, or with one that is an error: vendors charge nothing for it. */

@@ -127,11 +127,11 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
  * @param span of a valid object
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
-  return readUsage(JSON.parse(bytes.toString('utf8', span.start, span.end)));
+  return usageIn(JSON.parse(bytes.toString('utf8', span.start, span.end)));
 }
 
 /** Reads a parsed `usage`: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`. */
-export function readUsage(value: unknown): Usage {
+export function usageIn(value: unknown): Usage {
   const usage = withCompactions(value);
   const input = count(usage, 'prompt_tokens') || inputOf(usage);
   const soundMs = input === 0 ? soundDuration(usage) : 0;
@@ -205,6 +205,26 @@ export function cumulativeUsage(earlier: Usage | null, later: Usage): Usage {
   const prompt = later.prompt < earlier.prompt ? 0 : later.prompt;
   const completion = later.completion < earlier.completion ? 0 : later.completion;
   return laterUsage(earlier, { ...later, prompt, completion });
+}
+
+/** What two answers used together. */
+export function sumOfTokens(one: Tokens, other: Tokens): Tokens {
+  const sum = {
+    prompt: one.prompt + other.prompt,
+    completion: one.completion + other.completion,
+    ...eachTokenPart((part) => one[part] + other[part]),
+  };
+  const [mine, others] = [one.details ?? NO_DETAILS, other.details ?? NO_DETAILS];
+  if (mine === NO_DETAILS && others === NO_DETAILS) return sum;
+  const details = {
+    cacheWrite: mine.cacheWrite + others.cacheWrite,
+    audioInput: mine.audioInput + others.audioInput,
+    imageInput: mine.imageInput + others.imageInput,
+    cachedAudio: mine.cachedAudio + others.cachedAudio,
+    cachedImage: mine.cachedImage + others.cachedImage,
+    audioOutput: mine.audioOutput + others.audioOutput,
+  };
+  return { ...sum, details };
 }
 
 /** The details of a report whose sides come from two. */

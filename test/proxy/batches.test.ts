@@ -23,6 +23,11 @@ beforeAll(async () => {
     models: {
       mine: { ...target('theirs'), price: { input: 2, output: 8 } },
       same: { ...target('same'), price: { input: 2, output: 8 } },
+      parts: {
+        ...target('parts'),
+        price: { input: 2, output: 8, cache_write: 3, audio_output: 40, request: 0.01 },
+      },
+      pictures: { ...target('pictures'), price: { image: 0.04, request: 0.01 } },
       elsewhere: target('echo', 'demo'),
       pro: { ...target('pro'), tiers: ['Pro'] },
       'omni-moderation-latest': target('moderator'),
@@ -206,10 +211,10 @@ describe('the output file', () => {
   ].join('\n');
 
   /** A batch that has ended, of a new holder. */
-  async function ended(tier: 'Lite' | 'Pro', output = OUTPUT, model = 'mine') {
+  async function ended(tier: 'Lite' | 'Pro', output = OUTPUT, model = 'mine', endpoint = CHAT) {
     const key = await gateway.issueKey(tier);
     const client = clientOf(key);
-    const { batch } = await create(client, line(model));
+    const { batch } = await create(client, line(model).replace(CHAT, endpoint), endpoint);
     const file = upstream.put('files', { object: 'file' });
     upstream.contents.set(file, Buffer.from(output));
     upstream.things.set(batch.id, { ...upstream.things.get(batch.id), id: batch.id, output_file_id: file });
@@ -328,6 +333,39 @@ describe('the output file', () => {
     await totals(key);
     expect(await failure(create(client, line('mine')))).toEqual([429, 'rate_limit_exceeded']);
     expect((await (await client.files.content(file)).text()).length).toBeGreaterThan(0);
+  });
+
+  /** The totals of a new holder that has read this output. */
+  async function totalsOf(output: readonly string[], model: string, endpoint = CHAT) {
+    const { key, client, batch, file } = await ended('Pro', output.join('\n'), model, endpoint);
+    await client.batches.retrieve(batch.id);
+    await (await client.files.content(file)).text();
+    return (await totals(key)).totals;
+  }
+
+  test('costs what its requests, cache writes and sound cost', async () => {
+    const details = {
+      prompt_tokens_details: { cache_write_tokens: 100 },
+      completion_tokens_details: { audio_tokens: 60 },
+    };
+    const one = answer({ choices: [], usage: { ...usage, ...details } });
+    const expected = 2 * (300 * 2 + 100 * 3 + 40 * 8 + 60 * 40 + 10_000) * 0.75 * 1e-6;
+    const { cost } = await totalsOf([one, one, answer({ error: {} }, 400)], 'parts');
+    expect(cost).toBeCloseTo(expected, 12);
+  });
+
+  test('costs what its images cost, and counts them like those of a request', async () => {
+    const picture = answer({ created: 1, data: [{ b64_json: 'A'.repeat(40_000) }, { b64_json: 'A' }] });
+    const sums = await totalsOf([picture, picture], 'pictures', '/v1/images/generations');
+    expect(sums).toMatchObject({ prompt_tokens: 0, completion_tokens: 4_000 });
+    expect(sums.cost).toBeCloseTo((4 * 0.04 + 2 * 0.01) * 0.75, 12);
+  });
+
+  test('may use more tokens than one answer can', async () => {
+    const one = answer({ choices: [], usage: { ...usage, prompt_tokens: 9e8, total_tokens: 900_000_100 } });
+    const sums = await totalsOf([one, one, one], 'mine');
+    expect(sums).toMatchObject({ prompt_tokens: 27e8, completion_tokens: 300 });
+    expect(sums.cost).toBeCloseTo(3 * (900 * 2 + 100 * 8e-6) * 0.75, 6);
   });
 
   test('without usage is estimated by its bytes', async () => {

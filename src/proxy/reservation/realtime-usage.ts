@@ -7,10 +7,10 @@ import {
   eachTokenPart,
   NO_DETAILS,
   type Quantities,
-  readUsage,
   SOUND_TOKEN_MS,
   type Tokens,
   tokenParts,
+  usageIn,
 } from '../../wire/token-usage.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 
@@ -271,7 +271,7 @@ function soundTokens(side: 'input' | 'output', format: unknown): number {
 
 /** @returns undefined where nothing is reported */
 function reported(usage: unknown): SessionUse | undefined {
-  const { prompt, completion, measured } = readUsage(usage);
+  const { prompt, completion, measured } = usageIn(usage);
   const isGiven = ['input_tokens', 'output_tokens'].some((name) => typeof memberOf(usage, name) === 'number');
   if (!isGiven && prompt + completion === 0) return undefined;
   const tokens = { prompt, completion, ...tokenParts(usage) };

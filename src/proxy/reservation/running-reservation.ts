@@ -10,7 +10,7 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, ScopeStates } from '../../limits/limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { costOf } from '../../usage/records/token-price.ts';
+import { costOf, type PricedUse } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import { NO_USAGE, ONE_REQUEST } from '../../wire/token-usage.ts';
 import type { Route } from '../routes/route-table.ts';
@@ -39,8 +39,9 @@ interface RunningRequest {
   readonly tiers: DynamicConfig['tiers'];
 }
 
-/** Tokens that were used before the request that shows them. */
-interface EarlierUse extends SessionUse {
+/** What was used before the request that shows it. */
+interface EarlierUse extends PricedUse {
+  readonly isEstimated: boolean;
   readonly endpoint: EndpointName;
   /** Its public name. */
   readonly model: string;
@@ -138,10 +139,10 @@ export class RunningReservation {
   }
 
   /** Counts what was used earlier for another model than that of this request. */
-  useEarlier({ scopes, tokens, price, share, isEstimated, ...of }: EarlierUse): void {
+  useEarlier({ scopes, price, share, tokens, quantities, isCounted: isReported, ...of }: EarlierUse): void {
     const { limiter, outbox, budgets } = this.#options;
-    const about = { ...this.#about(), ...of, isEstimated };
-    const whole = costOf(price, { tokens }, about.at);
+    const about = { ...this.#about(), ...of };
+    const whole = costOf(price, { tokens, quantities, isCounted: isReported }, about.at);
     const costNanos = whole === undefined ? undefined : Math.round(whole * share);
     if (isCounted(scopes, this.#request.tiers)) {
       limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
