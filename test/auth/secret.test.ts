@@ -66,23 +66,30 @@ describe('without a configured secret', () => {
     expect(second.digest(key)).toEqual(first.digest(key));
   });
 
-  test('of two processes that create it at once, the second takes the file of the first', async () => {
-    const first = 'f'.repeat(64);
-    // Between the look at the file and its making, another process makes it.
-    const overtaken: Store = Object.create(store, {
-      secretCheck: {
-        value: async () => {
-          writeFileSync(file, `${first}\n`);
-          return undefined;
+  test.each([
+    ['and has not used it yet', false],
+    ['and has used it', true],
+  ])(
+    'of two processes that create it at once, the second takes the file of the first, %s',
+    async (_, isUsed) => {
+      const first = 'f'.repeat(64);
+      // Between the look at the file and its making, another process makes it.
+      const overtaken: Store = Object.create(store, {
+        secretCheck: {
+          value: async () => {
+            writeFileSync(file, `${first}\n`);
+            if (isUsed) await store.pinSecret(new KeySecret(first).check());
+            return await store.secretCheck();
+          },
         },
-      },
-      pinSecret: { value: (check: Uint8Array) => store.pinSecret(check) },
-    });
-    const secret = await openSecret(undefined, config(), overtaken);
-    expect(secret.digest(key)).toEqual(new KeySecret(first).digest(key));
-    expect(readFileSync(file, 'utf8')).toBe(`${first}\n`);
-    expect(readdirSync(dir.path).filter((name) => name.includes('secret'))).toEqual(['keys.db.secret']);
-  });
+        pinSecret: { value: (check: Uint8Array) => store.pinSecret(check) },
+      });
+      const secret = await openSecret(undefined, config(), overtaken);
+      expect(secret.digest(key)).toEqual(new KeySecret(first).digest(key));
+      expect(readFileSync(file, 'utf8')).toBe(`${first}\n`);
+      expect(readdirSync(dir.path).filter((name) => name.includes('secret'))).toEqual(['keys.db.secret']);
+    },
+  );
 
   test('the content of the file can be moved into the configuration', async () => {
     const first = await openSecret(undefined, config(), store);

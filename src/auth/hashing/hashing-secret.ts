@@ -108,15 +108,17 @@ export async function openSecret(
     throw new SecretError('`secret` is not set; it is required when the store is not a SQLite file');
   const file = `${resolve(config.path)}.secret`;
   let text = readSecret(file);
-  if (text === undefined) {
-    if ((await store.secretCheck()) !== undefined) {
+  if (text === undefined && (await store.secretCheck()) !== undefined) {
+    // Another process may have created both since then, first the file.
+    text = readSecret(file);
+    if (text === undefined) {
       throw new SecretError(
         `${file} is missing, and the keys in this store need the secret in it (or a \`secret\` that is no longer ` +
           'set); restore it: no key can be checked without it',
       );
     }
-    text = create(file);
   }
+  text ??= create(file);
   return await pinned(
     text,
     store,
