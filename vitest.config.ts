@@ -3,11 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { type Project, testProjects } from './test/projects.ts';
+import { useMemoryForFiles } from './test/temporary-files.ts';
 
 const files = testProjects();
 
 // Programs of the tests load in half the time. Gateways use this directory without being told.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), 'node-compile-cache');
+useMemoryForFiles();
 
 function project(
   name: Project,

@@ -2,14 +2,13 @@
 import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 
 /** Only against a process that hangs: a slow machine takes minutes to install. In milliseconds. */
 export const INSTALL_MS = 20 * 60_000;
 
 /** One lock for all packages and checkouts: apt has one lock for the machine, and fails at once when another apt holds it. */
-const LOCK = join(tmpdir(), 'tollgate-apt.lock');
+const LOCK = '/tmp/tollgate-apt.lock';
 
 /** The command that installs a package, as it is shown to people before it runs. */
 export function installCommand(name: string): string {
