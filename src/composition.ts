@@ -31,6 +31,7 @@ import type { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
 import type { LoadedConfig, WorkerSlot } from './process/worker.ts';
+import { BackgroundUsage } from './proxy/background-usage.ts';
 import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
 import { ModelsEndpoint } from './proxy/models-endpoint.ts';
 import { ObjectOwners } from './proxy/objects/object-owners.ts';
@@ -234,8 +235,10 @@ function openProducts(
   const buffers = new BufferPool({ gauge: metrics.slabBytes });
   const usageReads = new UsageReads({ metrics: metrics.usageReads });
   const common = { authenticator, snapshot, metrics, resilience };
-  const relaying = { ...common, metering, stored, objects, room, buffers, usageReads };
   const sessions = { ...metering, limiter };
+  const background = new BackgroundUsage({ stored, metering: sessions, snapshot, metrics });
+  resources.add('background responses', async () => background.close());
+  const relaying = { ...common, metering, stored, background, objects, room, buffers, usageReads };
   const billing = new Billing({
     store: store.billing,
     issuer,

@@ -12,6 +12,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import type { BufferPool } from '../http/pieces/buffer-pool.ts';
+import type { Scopes } from '../limits/scope.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../upstream/error-outcome.ts';
@@ -19,8 +20,9 @@ import type { UsageReads } from '../upstream/usage-reads.ts';
 import { Attempts } from './attempts/attempts.ts';
 import type { Resilience } from './attempts/resilience.ts';
 import type { Affinity } from './attempts/target-plan.ts';
+import type { BackgroundUsage } from './background-usage.ts';
 import type { Endpoint, RequestFacts } from './contracts/endpoint.ts';
-import type { RelayRequest } from './contracts/receiver.ts';
+import type { AttemptUse, RelayRequest } from './contracts/receiver.ts';
 import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
 import type { ObjectOwners } from './objects/object-owners.ts';
@@ -32,6 +34,7 @@ import { checkMembers, withFoundMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
 import { refuseUnpriced } from './reservation/unpriced-model.ts';
+import { visible } from './reservation/usage-meter.ts';
 import {
   type ReservationOptions,
   setLimitHeaders,
@@ -54,6 +57,7 @@ export interface PipelineOptions {
   /** Ownership of the objects that requests refer to. */
   readonly objects: ObjectOwners;
   readonly stored: StoredResponses;
+  readonly background: BackgroundUsage;
   /** Spool space for uploads. */
   readonly room: SpoolFiles;
   /** For large bodies. */
@@ -72,6 +76,7 @@ interface AdmittedRequest {
   readonly body: Buffer;
   readonly scan: RequestScan;
   readonly form: FormRequest | undefined;
+  readonly scopes: Scopes;
   readonly reservation: UsageReservation;
 }
 
@@ -175,6 +180,7 @@ export class Pipeline {
         body,
         scan,
         form,
+        scopes,
         reservation,
       };
       await this.#relay(admitted);
@@ -196,7 +202,8 @@ export class Pipeline {
     const isStored = !isFalse(body, scan.others.get('store'));
     const { session } = endpoint;
     const { meter } = reservation;
-    const registration = { stored, objects, principal, route, facts, isStored, meter, session };
+    const background = facts.isBackground === true ? this.#watching(admitted) : undefined;
+    const registration = { stored, objects, principal, route, facts, isStored, meter, session, background };
     const registrar = endpoint.createdIn === undefined ? undefined : responseRegistrar(registration);
     const request: RelayRequest = {
       exchange,
@@ -217,6 +224,16 @@ export class Pipeline {
     const affinity = affinityOf(admitted, metrics);
     const result = await new Attempts({ request, route, body, scan, form, resilience, affinity }).run();
     if (result.kind === 'failed') answerFailure(exchange, result.failure);
+  }
+
+  #watching({ principal, scopes, route: { model, entry }, facts }: AdmittedRequest) {
+    const { background } = this.#options;
+    const about = { principal, scopes, model, entry, charged: facts.estimate.prompt };
+    return {
+      watch: (id: string, target: Target) => background.watch({ ...about, id, target }),
+      saw: (id: string, use: AttemptUse) => background.saw(id, visible(use)),
+      settled: (id: string) => background.settled(id),
+    };
   }
 }
 

@@ -2,14 +2,17 @@
 // and only for its holder. pipeline.ts creates responses.
 
 import { identify } from '../auth/identify.ts';
+import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { RESPONSE_PATH } from '../http/server.ts';
+import type { Scopes } from '../limits/scope.ts';
 import type { StoredResponse } from '../store/response-record.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
-import { NO_USAGE, type Usage } from '../wire/token-usage.ts';
+import { NO_USAGE } from '../wire/token-usage.ts';
 import { Attempts } from './attempts/attempts.ts';
+import { withoutCharged } from './background-usage.ts';
 import type { AttemptResult, AttemptUse, RelayRequest } from './contracts/receiver.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints/json-endpoints.ts';
 import { ReferenceFinder } from './objects/object-references.ts';
@@ -17,6 +20,7 @@ import { itemRecorder } from './objects/stored-responses.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import { jsonString, NO_SCAN } from './request/request-scan.ts';
 import { RequestSlot } from './reservation/request-slot.ts';
+import { visible } from './reservation/usage-meter.ts';
 import { setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
@@ -64,7 +68,9 @@ export class StoredResponseCalls {
       const request = { exchange, principal, route, scopes, slot, estimate: NO_ESTIMATE };
       reservation = await UsageReservation.open(metering, request);
       await exchange.checkClient();
-      await this.#relay(exchange, action, { config, response, route, query, reservation });
+      const call = { config, response, route, query, reservation };
+      if (action === 'delete') await this.#settleBefore(call, principal, scopes);
+      await this.#relay(exchange, action, call);
     } catch (error) {
       // Rejections before the limiter was asked show the limits too.
       if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, scopes);
@@ -72,6 +78,15 @@ export class StoredResponseCalls {
     } finally {
       reservation?.settle();
     }
+  }
+
+  /** After the deletion of a background response nobody can tell its usage. */
+  async #settleBefore({ response, route }: Call, principal: Principal, scopes: Scopes): Promise<void> {
+    const { id, model, charged } = response;
+    const [target] = route.targets;
+    if (charged === null || target === undefined) return;
+    const { entry } = route;
+    await this.#options.background.settleNow({ id, principal, scopes, model, entry, target, charged });
   }
 
   /** The query concerns this response, but a server may interpret an id in it as another object. */
@@ -124,9 +139,13 @@ export class StoredResponseCalls {
     { id, charged }: StoredResponse,
     { meter }: UsageReservation,
   ): Promise<void> {
+    const { stored, background } = this.#options;
     for (const use of uses) {
       const { usage } = use;
-      const isNew = usage !== null && charged !== null && (await this.#options.stored.settle(id));
+      const isOpen = charged !== null;
+      if (usage === null && isOpen) background.saw(id, visible(use));
+      const isNew = usage !== null && isOpen && (await stored.settle(id));
+      if (isNew) background.settled(id);
       const counted = isNew ? withoutCharged(usage, charged) : NO_USAGE;
       meter.add({ ...use, usage: counted, outputs: 0, unreported: undefined, quantities: undefined });
     }
@@ -181,10 +200,6 @@ function partsOf(target: string): readonly string[] {
   const path = at === -1 ? target : target.slice(0, at);
   const [id = ''] = path.slice(RESPONSE_PATH.length).split('/', 1);
   return [id, at === -1 ? '' : target.slice(at + 1)];
-}
-
-function withoutCharged(usage: Usage, charged: number): Usage {
-  return { ...usage, prompt: Math.max(0, usage.prompt - charged) };
 }
 
 function actionOf(name: string): StoredAction {

@@ -8,8 +8,8 @@ import type { ResponseStore, StoredResponse } from '../../store/response-record.
 import type { Logger } from '../../telemetry/log/logger.ts';
 import { type CreatedObjects, MAX_ITEMS } from '../../wire/created-objects.ts';
 import type { RequestFacts, SocketSession } from '../contracts/endpoint.ts';
-import type { RelayRequest } from '../contracts/receiver.ts';
-import type { Route } from '../routes/route-table.ts';
+import type { AttemptUse, RelayRequest } from '../contracts/receiver.ts';
+import type { Route, Target } from '../routes/route-table.ts';
 import type { ObjectOwners } from './object-owners.ts';
 import { RecordRetention } from './record-retention.ts';
 import { sealId } from './sealed-content.ts';
@@ -32,6 +32,16 @@ interface RegistrarOptions {
   readonly isStored: boolean;
   readonly meter: RelayRequest['meter'];
   readonly session?: SocketSession | undefined;
+  /** Reads the usage of a background response that no call shows. Default: nobody does. */
+  readonly background?: BackgroundEvents | undefined;
+}
+
+/** What becomes of a background response. */
+interface BackgroundEvents {
+  watch(id: string, target: Target): void;
+  /** Its stream ended without usage. */
+  saw(id: string, use: AttemptUse): void;
+  settled(id: string): void;
 }
 
 type Registrar = Pick<RelayRequest, 'meter'> & { readonly register: NonNullable<RelayRequest['register']> };
@@ -41,7 +51,7 @@ type Registrar = Pick<RelayRequest, 'meter'> & { readonly register: NonNullable<
  * a later call reads its usage, unless the answer itself reports it.
  */
 export function responseRegistrar(options: RegistrarOptions): Registrar {
-  const { stored, objects, principal, route, facts, meter, isStored, session } = options;
+  const { stored, objects, principal, route, facts, meter, isStored, session, background } = options;
   const isBackground = facts.isBackground === true;
   let registered: { readonly id: string; readonly written: Promise<void> } | undefined;
   const record = itemRecorder(objects, principal.holderId);
@@ -58,6 +68,7 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
       const about = { id, holderId: principal.holderId, model: route.model, upstream: upstream.name };
       const written = stored.register({ ...about, upstreamModel, charged });
       registered = { id, written };
+      if (isBackground && RECORDABLE_ID.test(id)) background?.watch(id, target);
       await Promise.all([written, items]);
     },
     meter: {
@@ -66,8 +77,13 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
         const unreported = registered === undefined ? use.unreported : undefined;
         const isLeft = isBackground && use.outcome === 'client_closed';
         meter.add(isLeft ? { ...use, outputs: 0, unreported } : use);
-        if (!isBackground || use.usage === null || registered === undefined) return;
+        if (!isBackground || registered === undefined) return;
         const { id, written } = registered;
+        if (use.usage === null) {
+          background?.saw(id, use);
+          return;
+        }
+        background?.settled(id);
         void written.then(() => stored.settle(id));
       },
     },

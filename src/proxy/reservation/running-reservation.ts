@@ -46,11 +46,31 @@ interface EarlierUse extends PricedUse {
   /** Its public name. */
   readonly model: string;
   readonly entry: string;
+  readonly upstream: string;
   readonly target: string;
   readonly scopes: Scopes;
   readonly price: Prices | undefined;
   /** Of the price, from 0 to 1. */
   readonly share: number;
+}
+
+/** Counts what a request used that has ended. @param tiers as of `RunningRequest` */
+export function countEarlier(
+  { limiter, outbox, budgets }: RunningReservationOptions,
+  { holderId, prefix, tier, teamId }: Principal,
+  tiers: DynamicConfig['tiers'],
+  { scopes, price, share, tokens, quantities, isCounted: isReported, ...of }: EarlierUse,
+): void {
+  const at = Date.now();
+  const whole = costOf(price, { tokens, quantities, isCounted: isReported }, at);
+  const costNanos = whole === undefined ? undefined : Math.round(whole * share);
+  if (isCounted(scopes, tiers)) {
+    limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
+    budgets.settled(scopes, [], costNanos ?? 0);
+  }
+  const ended = { attempts: 0, outcome: 'ok', durationMs: 0, ttftMs: undefined };
+  const about = { at, holderId, prefix, tier, teamId, ...ended, ...of };
+  outbox.record({ ...about, usage: tokens, costNanos, isPart: true });
 }
 
 export class RunningReservation {
@@ -139,16 +159,9 @@ export class RunningReservation {
   }
 
   /** Counts what was used earlier for another model than that of this request. */
-  useEarlier({ scopes, price, share, tokens, quantities, isCounted: isReported, ...of }: EarlierUse): void {
-    const { limiter, outbox, budgets } = this.#options;
-    const about = { ...this.#about(), ...of };
-    const whole = costOf(price, { tokens, quantities, isCounted: isReported }, about.at);
-    const costNanos = whole === undefined ? undefined : Math.round(whole * share);
-    if (isCounted(scopes, this.#request.tiers)) {
-      limiter.use(scopes, { tokens: tokens.prompt + tokens.completion, cost: costNanos ?? 0 });
-      budgets.settled(scopes, [], costNanos ?? 0);
-    }
-    outbox.record({ ...about, usage: tokens, costNanos, isPart: true });
+  useEarlier(use: Omit<EarlierUse, 'upstream'>): void {
+    const { principal, tiers } = this.#request;
+    countEarlier(this.#options, principal, tiers, { ...use, upstream: this.#upstream ?? '' });
   }
 
   /** Counts the tokens of one answer. */

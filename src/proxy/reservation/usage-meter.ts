@@ -111,8 +111,8 @@ export class UsageMeter {
   }
 }
 
-/** From its bytes, but at least a token per frame. */
-function visible({ outputs, unreported }: AttemptUse): number {
+/** Output tokens that no report covers: from its bytes, but at least a token per frame. */
+export function visible({ outputs, unreported }: Pick<AttemptUse, 'outputs' | 'unreported'>): number {
   return Math.max(outputs, Math.floor((unreported?.textBytes ?? 0) / BYTES_PER_TOKEN));
 }
 

@@ -177,6 +177,9 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
         result: '`won` (it answered), `lost` (the first did), `failed`, `stopped` (the client left)',
       },
     }),
+    backgroundResponses: catalogue.gaugeChild('tollgate_background_responses', {
+      meaning: 'Background responses whose usage is not known yet.',
+    }),
     usageReads: {
       running: catalogue.gaugeChild('tollgate_usage_reads', {
         meaning: 'Responses read for their usage after the client left, for 5 s at most.',
