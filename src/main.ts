@@ -16,7 +16,7 @@ export const PROGRAM: Program = {
     if (io.desk !== undefined || (!isNamed && !io.env['TOLLGATE_URL'])) return undefined;
     const { remoteCall, runRemotely } = await import('./cli/remote-command.ts');
     const call = remoteCall(words, io);
-    return call && (() => runRemotely(call, io));
+    return call && { words: call.words, run: () => runRemotely(call, io) };
   },
   entries: [
     {

@@ -1,9 +1,9 @@
 // Commands at a gateway: with `--url` or TOLLGATE_URL the API of its admin listener runs the command, and its output is printed here.
 import { Pool } from 'undici';
 import { z } from 'zod';
-import { isRemoteCommand, MAX_COMMAND_BYTES } from '../console/api/command-route.ts';
+import { MAX_COMMAND_BYTES, remoteNames, remoteWords } from '../console/api/command-route.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
-import { UsageError } from './program/arguments.ts';
+import { didYouMean, UsageError } from './program/arguments.ts';
 import { type CommandIo, write } from './program/terminal.ts';
 import { readInput } from './support-command.ts';
 
@@ -17,6 +17,8 @@ const ANSWER = z.object({ exit_code: z.int(), stdout: z.string(), stderr: z.stri
 const PROBLEM = z.object({ detail: z.string() });
 
 interface RemoteCall {
+  /** The command without its options. */
+  readonly words: readonly string[];
   readonly url: URL;
   readonly token: string;
   readonly argv: readonly string[];
@@ -30,9 +32,11 @@ export function remoteCall(words: readonly string[], { env, desk }: CommandIo): 
   if (url === undefined || url === '') return undefined;
   const hasConfig = takeOption(argv, '--config').value !== undefined;
   if (given !== undefined && hasConfig) throw new UsageError('give either --url or --config');
-  if (hasConfig || !isRemoteCommand(argv)) {
+  const command = remoteWords(argv);
+  if (hasConfig || command === undefined) {
     if (given === undefined) return undefined;
-    throw new UsageError('--url is not for this command');
+    const near = didYouMean(argv.slice(0, 2).join(' '), remoteNames());
+    throw new UsageError(`a gateway does not run this command${near}`);
   }
   const { protocol } = URL.canParse(url) ? new URL(url) : { protocol: '' };
   if (protocol !== 'http:' && protocol !== 'https:')
@@ -44,7 +48,7 @@ export function remoteCall(words: readonly string[], { env, desk }: CommandIo): 
     throw new UsageError(
       'the variable TOLLGATE_TOKEN has no token of an operator: tollgate operators add makes one',
     );
-  return { url: new URL(url), token, argv };
+  return { words: command, url: new URL(url), token, argv };
 }
 
 /** @returns the exit code of the command @throws Error when the gateway does not answer, or refuses the call */
@@ -53,6 +57,7 @@ export async function runRemotely({ url, token, argv }: RemoteCall, io: CommandI
   const stdin =
     file === undefined ? undefined : (await readInput(file, io, MAX_COMMAND_BYTES / 2)).toString();
   const words = file === undefined ? argv : rest.toSpliced(at, 0, '--body', '-');
+  const base = `${url.origin}${url.pathname.replace(/\/$/, '')}`;
   const pool = new Pool(url.origin, {
     connections: 1,
     connect: { timeout: CONNECT_MS },
@@ -61,7 +66,7 @@ export async function runRemotely({ url, token, argv }: RemoteCall, io: CommandI
   try {
     const { statusCode, body } = await pool.request({
       method: 'POST',
-      path: `${url.pathname.replace(/\/$/, '')}/api/v1/commands`,
+      path: new URL(`${base}/api/v1/commands`).pathname,
       headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
       body: JSON.stringify({ argv: words, ...(stdin !== undefined && { stdin }) }),
       headersTimeout: TIMEOUT_MS,
@@ -76,7 +81,7 @@ export async function runRemotely({ url, token, argv }: RemoteCall, io: CommandI
     return exit_code;
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof z.ZodError)
-      throw new Error(`${url.origin} is not the admin listener of a gateway with this API`);
+      throw new Error(`${base} is not the admin listener of a gateway with this API`);
     if (error instanceof Error && 'code' in error && Reflect.get(error, 'code') !== 'EPIPE')
       throw new Error(maskKeys(`${url.origin} does not answer: ${error.message || String(error.code)}`));
     throw error;

@@ -66,7 +66,9 @@ export async function readInput(
       if (size > limit) break;
     }
   } catch (error) {
-    throw new UsageError('the file cannot be read', { cause: error });
+    // Such as: ENOENT: no such file or directory, open 'x'
+    const [reason = ''] = (error instanceof Error ? error.message : String(error)).split(',');
+    throw new UsageError(`the file ${file} cannot be read: ${reason}`, { cause: error });
   }
   if (size > limit) throw new UsageError(`the file has more than ${formatSize(limit)}`);
   return Buffer.concat(pieces);

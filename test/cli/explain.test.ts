@@ -331,7 +331,10 @@ describe('from the configuration alone', () => {
     });
 
     test.each([
-      [['--body', '/nowhere/body.json'], 'the file cannot be read'],
+      [
+        ['--body', '/nowhere/body.json'],
+        'the file /nowhere/body.json cannot be read: ENOENT: no such file or directory',
+      ],
       [['--body', '-', '--model', 'gpt-4o'], 'names another model than --model'],
       [['--body', '-', '--endpoint', 'chart'], 'unknown endpoint'],
       [['changed', '--model', 'changed'], 'give either MODEL or --model'],

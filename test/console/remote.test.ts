@@ -243,6 +243,32 @@ describe('a gateway', () => {
     expect(results.map(({ err }) => err).join('')).not.toContain(token.slice(12));
   });
 
+  test.each([
+    [
+      ['keys', 'lst'],
+      'tollgate: a gateway does not run this command (did you mean keys list?); see tollgate --help',
+    ],
+    [['usge'], 'tollgate: a gateway does not run this command (did you mean usage?); see tollgate --help'],
+    [[], 'tollgate: a gateway does not run this command; see tollgate --help'],
+    [
+      ['explain', '--body', '/nowhere/body.json'],
+      'tollgate explain: the file /nowhere/body.json cannot be read: ENOENT: no such file or directory; see tollgate explain --help',
+    ],
+  ])('that is asked for %j says what is wrong, under the name of the command', async (argv, message) => {
+    const env = { TOLLGATE_TOKEN: tokens.get('viewer') ?? '' };
+    const { code, out, err } = await run(['--url', setting.gateway.adminUrl, ...argv], env);
+    expect([code, out, err]).toEqual([2, '', `${message}\n`]);
+  });
+
+  test('that is none is named as it was given, with its path', async () => {
+    const url = `${setting.gateway.adminUrl}/console`;
+    const { code, err } = await list({ TOLLGATE_URL: url, TOLLGATE_TOKEN: tokens.get('viewer') ?? '' });
+    expect([code, err]).toEqual([
+      1,
+      `tollgate keys list: ${url} is not the admin listener of a gateway with this API\n`,
+    ]);
+  });
+
   test('is the one of --url, and the store of --config goes before TOLLGATE_URL', async () => {
     const token = tokens.get('viewer') ?? '';
     const named = await list(

@@ -19,8 +19,11 @@ export interface Program {
   readonly version: string;
   readonly about: string;
   readonly entries: readonly CommandEntry[];
-  /** What runs the command at a gateway; undefined where it runs here. @throws UsageError */
-  remote?(words: readonly string[], io: CommandIo): Promise<(() => Promise<number>) | undefined>;
+  /** What runs the command of these words at a gateway; undefined where it runs here. @throws UsageError */
+  remote?(
+    argv: readonly string[],
+    io: CommandIo,
+  ): Promise<{ readonly words: readonly string[]; run(): Promise<number> } | undefined>;
 }
 
 /** The status that a shell shows for a program that ends at a closed pipe: 128 and the number of SIGPIPE. */
@@ -84,8 +87,8 @@ export async function runCommandLine(
   try {
     const remote = wantsHelp ? undefined : await program.remote?.(words, io);
     if (remote !== undefined) {
-      path = `tollgate ${words[0]}`;
-      return await remote();
+      path = `tollgate ${remote.words.join(' ')}`;
+      return await remote.run();
     }
     let work: Work | undefined;
     const root = await commandTree(program, words[0] ?? '', (found) => {

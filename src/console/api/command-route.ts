@@ -117,9 +117,16 @@ export const COMMAND_ROUTE = route({
   },
 });
 
-/** Whether a gateway runs this command line; it does not run one that only the machine with the configuration can, or that is mistyped. */
-export function isRemoteCommand(argv: readonly string[]): boolean {
-  return commandOf(argv) !== undefined;
+/** The words of the command, such as `keys list`; undefined where a gateway does not run this command line: only the machine with the configuration can, or it is mistyped. */
+export function remoteWords(argv: readonly string[]): readonly string[] | undefined {
+  return commandOf(argv)?.words;
+}
+
+/** All that a gateway runs, such as `keys list`. */
+export function remoteNames(): readonly string[] {
+  return Object.entries(COMMANDS).flatMap(([first, group]) =>
+    Object.keys(group).map((second) => `${first} ${second}`.trim()),
+  );
 }
 
 function commandOf(
