@@ -90,9 +90,28 @@ describe('tollgate usage', () => {
   });
 
   test('reports an empty result, which is no failure', async () => {
-    expect(await usage()).toEqual({ code: 0, out: 'No usage since 2030-01-01T12:00Z.\n', err: '' });
+    expect(await usage()).toEqual({
+      code: 0,
+      out: 'No usage from 2030-01-01T12:00Z to 2030-01-08T12:59Z.\n',
+      err: '',
+    });
     expect(JSON.parse((await usage('--json')).out)).toMatchObject({ lines: [], totals: { requests: 0 } });
     expect((await usage('--csv')).out).toMatch(/^model,requests,[a-z_,]+\r\n$/);
+  });
+
+  test('shows as many lines as are asked for, with the totals of all, and says that there are more', async () => {
+    await add({ model: 'a' }, { model: 'b' }, { model: 'c' });
+    const cut = await usage('--limit', '2', '--json');
+    expect(JSON.parse(cut.out)).toMatchObject({
+      ...{ lines: [{ model: 'a' }, { model: 'b' }], totals: { requests: 3 }, truncated: true },
+    });
+    expect(cut.err).toBe('tollgate usage: only the first 2 lines are shown; the totals include all\n');
+    const whole = await usage('--limit', '3', '--json');
+    expect([JSON.parse(whole.out).truncated, whole.err]).toEqual([false, '']);
+    for (const limit of ['0', '-1', '1.5', '100001', 'x', '1e3'])
+      expect(await usage(`--limit=${limit}`)).toMatchObject({
+        ...{ code: 2, err: expect.stringContaining('--limit is a whole number from 1 to 100000') },
+      });
   });
 
   test('covers a week, some hours, or the time since a day', async () => {
@@ -264,7 +283,7 @@ describe('tollgate usage', () => {
       for (const model of ['echo', 'llama/*', 'llama/3', 'b'])
         expect(await usage('--month', '2029-12', '--model', model)).toEqual({
           code: 0,
-          out: 'No usage since 2029-12-01T00:00Z.\n',
+          out: 'No usage from 2029-12-01T00:00Z to 2029-12-31T23:59Z.\n',
           err: '',
         });
       expect((await usage('--month', '2029-12', '--model', 'llama/')).code).toBe(1);

@@ -213,6 +213,22 @@ describe('search', () => {
   });
 });
 
+test('of a usage report with many lines the page has the first, the sums of all, and the CSV', async () => {
+  const store = await openStore({ kind: 'sqlite', path: setting.gateway.directory.file('tollgate.db') });
+  const hour = '2026-01-31T10';
+  const rows = Array.from({ length: 700 }, (_, n) => row({ hour, model: `model-${n}`, sums: {} }));
+  await store.usage.addUsage(batch(rows));
+  await store.close();
+  const { cookie } = await setting.signIn(admin);
+  const path = '/console/usage?month=2026-01&by=model';
+  const { status, text } = await setting.call('GET', path, { cookie });
+  expect([status, text.match(/<tr>/g)?.length, text.match(/<rect/g)?.length]).toEqual([200, 501, 500]);
+  expect(text).toContain('The first 500 lines; the sums above include all, and the CSV has them.');
+  expect(text).toMatch(/<dt>Requests<\/dt><dd>700</);
+  const csv = await setting.call('GET', path.replace('usage?', 'usage.csv?'), { cookie });
+  expect(csv.text.trim().split('\r\n')).toHaveLength(701);
+});
+
 test('budgets near their end are on *Now*, with a link to the record, and follow', async () => {
   const { tollgate, json } = setting.commands;
   const prefix = key.slice(0, 8);

@@ -42,6 +42,12 @@ const report = command('usage', 'report usage, and close months', {
     tier: choice(TIERS, 'TIER', 'only in this tier'),
     model: text('NAME', 'only of this model'),
     label: LABEL_FILTER,
+    limit: {
+      about: `at most so many lines; the totals include all; the default is ${MAX_LINES}`,
+      value: 'N',
+      initial: MAX_LINES,
+      read: readLimit,
+    },
     json: JSON_OUTPUT,
     csv: flag('print CSV', ['json']),
     config: CONFIG,
@@ -79,12 +85,12 @@ const report = command('usage', 'report usage, and close months', {
         from: period.from,
         ...(period.to !== undefined && { to: period.to }),
         by,
-        limit: MAX_LINES + 1,
+        limit: given.limit + 1,
       };
       const found = await store.usage.exactReport(query);
       if (model !== undefined && found.length === 0)
         await requireModel(store, model, Object.keys(config.dynamic.models));
-      const lines = found.slice(0, MAX_LINES);
+      const lines = found.slice(0, given.limit);
       const isCut = found.length > lines.length;
       const names = await namesIn(store, by, lines);
       const nameOf = ({ group }: ExactLine) => group.map((id) => names.get(id) ?? id).join('\n');
@@ -96,18 +102,26 @@ const report = command('usage', 'report usage, and close months', {
         lines: names.size === 0 ? lines : sortedBy(nameOf, lines),
         totals: isCut ? await totalsOf(store, query) : sumOf(lines),
         names,
+        isCut,
       };
       await write(io.stdout, given.json ? jsonOf(table) : given.csv ? csvOf(table) : textOf(table, io));
       if (isCut) {
         await write(
           io.stderr,
-          `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals include all\n`,
+          `tollgate usage: only the first ${given.limit} lines are shown; the totals include all\n`,
         );
       }
       return 0;
     });
   },
 });
+
+/** @throws UsageError */
+function readLimit(given: string): number {
+  const limit = /^\d{1,6}$/.test(given) ? Number(given) : 0;
+  if (limit >= 1 && limit <= MAX_LINES) return limit;
+  throw new UsageError(`--limit is a whole number from 1 to ${MAX_LINES}`);
+}
 
 /** @throws UsageError */
 function groupsOf(given: string): readonly UsageGroup[] {

@@ -16,6 +16,8 @@ export interface UsageTable {
   readonly totals: ExactSums;
   /** Of holders and teams, by their ids. */
   readonly names: ReadonlyMap<string, string>;
+  /** Whether there are more lines. */
+  readonly isCut: boolean;
 }
 
 type Shown = ReadonlyMap<string, bigint | string | null>;
@@ -25,8 +27,8 @@ const COST_DIGITS = 6;
 
 /** For people, with the totals in the last line. */
 export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>): string {
-  const { by, from, lines, totals, currency } = table;
-  if (lines.length === 0) return `No usage since ${from}:00Z.\n`;
+  const { by, from, to, lines, totals, currency } = table;
+  if (lines.length === 0) return `No usage from ${from}:00Z to ${to}:59Z.\n`;
   const columns = columnsOf(table);
   const digits = Math.max(COST_DIGITS, ...[...lines, { sums: totals }].map(({ sums }) => costDigits(sums)));
   const cells = (groups: readonly TableCell[], sums: ExactSums): TableCell[] => {
@@ -55,12 +57,13 @@ export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>)
 
 /** Counts are numbers of any size, costs are texts. */
 export function jsonOf(table: UsageTable): string {
-  const { by, from, to, lines, totals, currency = null } = table;
+  const { by, from, to, lines, totals, currency = null, isCut } = table;
   const about = { from: `${from}:00:00Z`, to: `${to}:00:00Z`, by: by.join(','), currency };
   const members = Object.entries(about).map(([name, value]) => `${jsonText(name)}: ${jsonText(value)}`);
   const shown = lines.map((line) => objectText([...groupCells(table, line), ...shownOf(line.sums)]));
   const list = shown.length === 0 ? '[]' : `[\n    ${shown.join(',\n    ')}\n  ]`;
-  return `{\n  ${[...members, `"lines": ${list}`, `"totals": ${objectText([...shownOf(totals)])}`].join(',\n  ')}\n}\n`;
+  const sums = [`"lines": ${list}`, `"totals": ${objectText([...shownOf(totals)])}`, `"truncated": ${isCut}`];
+  return `{\n  ${[...members, ...sums].join(',\n  ')}\n}\n`;
 }
 
 /** CSV by RFC 4180, with a header and without totals, which a spreadsheet computes itself. */

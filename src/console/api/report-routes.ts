@@ -127,13 +127,15 @@ export const REPORT_ROUTES = [
       holder: z.string().optional(),
       key: z.string().optional(),
       label: labelFilter,
+      limit: z.coerce.number().int().min(1).max(100_000).optional().describe('Maximum number of lines.'),
     }),
     answer: z.looseObject({
-      from: z.string(),
-      to: z.string(),
+      from: z.string().describe('The first hour.'),
+      to: z.string().describe('The last hour, which is included.'),
       by: z.string(),
       lines: z.array(z.looseObject({})),
-      totals: z.looseObject({}),
+      totals: z.looseObject({}).describe('Of all lines, also of those beyond the limit.'),
+      truncated: z.boolean().describe('Whether there are more lines.'),
     }),
     run: async ({ desk, query: { label = [], ...query } }) => {
       const argv = argvOf(['usage'], null, { ...query, label: [label].flat(), json: true });

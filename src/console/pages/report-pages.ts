@@ -22,6 +22,8 @@ import {
   titleOf,
 } from './record-view.ts';
 
+/** Lines of usage on a page; the CSV has all. */
+const MAX_LINES = 500;
 const USAGE_FIELDS: readonly Field[] = [
   { name: 'since', label: 'Since', value: '7d', hint: 'such as 7d or 2030-01-31' },
   { name: 'until', label: 'Until' },
@@ -53,11 +55,14 @@ export async function usageCsv({ desk, url }: Pick<ConsoleRequest, 'desk' | 'url
 async function usagePage(request: ConsoleRequest): Promise<Html> {
   const { url, desk } = request;
   const query = usageQuery(url);
-  const report = await readRoute(request, 'usage.report', { query });
+  const report = await readRoute(request, 'usage.report', {
+    query: { ...query, limit: String(MAX_LINES) },
+  });
   const rows = listOf(report, 'lines');
   const totals: unknown = member(report, 'totals');
   const columns = Object.keys(rows[0] ?? {});
   const csv = new URLSearchParams(query).toString();
+  const isCut = member(report, 'truncated') === true;
   return html`<h1>Usage</h1>${asOf(desk.now())}
 ${card('period', 'Period', searchForm(request, USAGE_FIELDS, 'Show'))}
 ${card(
@@ -65,6 +70,7 @@ ${card(
   'Sums',
   html`${typeof totals === 'object' && totals !== null ? facts(totals) : html``}
 ${bars('Requests', rows, 'requests')}${bars('Cost', rows, 'cost')}
+${isCut ? html`<p class="soft">The first ${rows.length} lines; the sums above include all, and the CSV has them.</p>` : html``}
 ${table('Usage', columns, rows)}<p><a href="/console/usage.csv?${csv}">As CSV</a></p>`,
 )}`;
 }
