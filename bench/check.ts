@@ -16,7 +16,7 @@ const FILE = fileURLToPath(new URL('./baseline.json', import.meta.url));
 /** What a ratio may be above the recorded one. */
 export const TOLERANCE = 0.25;
 
-const ROUNDS = 5;
+const ROUNDS = 3;
 /** When a ratio is above its limit, it is measured again, so many times; the best of them counts: noise only adds. */
 const REPEATS = 3;
 const WARM_UP_REQUESTS = 15_000;
