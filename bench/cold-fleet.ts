@@ -7,8 +7,10 @@ export interface ColdKeys {
   readonly keys: number;
   readonly ms: number;
   readonly argon2_runs: number;
-  /** Requests that were answered 503 and asked again. */
+  /** Requests beyond the first of each key: answered with an error, and asked again. */
   readonly retried: number;
+  /** Errors that clients got, also those that they hid from their users by asking again, by status and code. */
+  readonly answered: Readonly<Record<string, number>>;
   /** Clients that handed an error to their user. */
   readonly gave_up: number;
   /** Their errors, by status and code. */
@@ -23,9 +25,16 @@ export async function askCold(fleet: Fleet, keys: readonly string[]): Promise<Co
   let requests = 0;
   let gave_up = 0;
   const codes: Record<string, number> = {};
-  const counting: typeof fetch = (...asked) => {
+  const answered: Record<string, number> = {};
+  const counting: typeof fetch = async (...asked) => {
     requests += 1;
-    return fetch(...asked);
+    const response = await fetch(...asked);
+    if (!response.ok) {
+      const { code } = /"code":\s*"(?<code>\w+)"/.exec(await response.clone().text())?.groups ?? {};
+      const error = `${response.status} ${code}`;
+      answered[error] = (answered[error] ?? 0) + 1;
+    }
+    return response;
   };
   const began = performance.now();
   await Promise.all(
@@ -46,6 +55,7 @@ export async function askCold(fleet: Fleet, keys: readonly string[]): Promise<Co
     ms,
     argon2_runs: (await runs()) - before,
     retried: requests - keys.length,
+    answered,
     gave_up,
     codes,
   };

@@ -5,6 +5,7 @@
 // Everything before the record is in memory. A wrong key never reaches Argon2, because it fails the HMAC comparison; a valid
 // key reaches it once. A key that cannot be checked fails closed with 503, never 401.
 import { timingSafeEqual } from 'node:crypto';
+import { withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import { singleFlight } from '../single-flight.ts';
 import type { Prefix } from '../store/key-record.ts';
@@ -33,6 +34,8 @@ import {
 import { type FoundRecord, RecordLookup } from './records/record-lookup.ts';
 import type { SharedRecords } from './records/shared-records.ts';
 
+/** How long a request waits for the check of its key, in milliseconds. */
+const CHECK_MS = 10_000;
 /** Maximum number of checks for a key that changes during its check. */
 const MAX_ROUNDS = 3;
 
@@ -75,6 +78,8 @@ export class Authenticator implements KeyListener {
   readonly #checked = singleFlight((fingerprint: Fingerprint, key: Key, known: KnownKey | undefined) =>
     this.#decide(fingerprint, key, known),
   );
+  /** The errors for callers of keys that wait for Argon2, and wait no longer. */
+  readonly #queued = new Map<Fingerprint, () => GatewayError>();
   readonly #cachedOutcome: { inc(): void };
 
   constructor(parts: AuthenticatorOptions) {
@@ -221,7 +226,11 @@ export class Authenticator implements KeyListener {
   ): Promise<Verdict> {
     const isLeader = this.#checked.running(fingerprint) === undefined;
     try {
-      return await this.#checked(fingerprint, key, known);
+      // The check goes on without the caller, who finds the key verified when he returns.
+      return await withDeadline(this.#checked(fingerprint, key, known), CHECK_MS, () => {
+        const late = this.#queued.get(fingerprint);
+        return late?.() ?? unavailable('late', `the check did not end within ${CHECK_MS} ms`);
+      });
     } catch (error) {
       this.#countFailure(error, isLeader ? { address, prefix: key.prefix } : undefined);
       throw error;
@@ -244,7 +253,9 @@ export class Authenticator implements KeyListener {
     }
   }
 
-  async #decide(fingerprint: Fingerprint, key: Key, known: KnownKey | undefined): Promise<Verdict> {
+  async #decide(fingerprint: Fingerprint, key: Key, verified: KnownKey | undefined): Promise<Verdict> {
+    let known = verified;
+    let provenHash: string | undefined;
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       let found: FoundRecord;
       try {
@@ -266,21 +277,23 @@ export class Authenticator implements KeyListener {
         throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
       }
       // The hash of a key never changes, so a proof holds for every version.
-      const needsProof = !isProved && known === undefined;
-      if (needsProof && !(await this.#prove(record, key))) {
-        // The HMAC matches, so a hash that does not match is damage in the store and not a client error.
-        throw unavailable(
-          'contradiction',
-          `the HMAC of key ${key.prefix} matches and its Argon2 hash does not`,
-        );
+      const needsProof = !isProved && known === undefined && provenHash !== record.argon2;
+      if (needsProof) {
+        await this.#prove(fingerprint, record, key);
+        provenHash = record.argon2;
+        await this.#markUse(key.prefix);
       }
-      if (needsProof) await this.#markUse(key.prefix);
       if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
-      // Not awaited: Redis may be slow, and other replicas can read the store.
-      if (!isProved) void this.#parts.shared?.publish(record);
       const principal = principalOf(record);
       this.#positive.refresh(fingerprint, principal, at, soughtAt);
       this.#updateMetrics();
+      if (needsProof) {
+        known = this.#positive.get(fingerprint);
+        // The key may have waited so long for its proof that a cached one would have been looked up again.
+        if (known !== undefined && !this.#positive.isFresh(known, this.#now())) continue;
+      }
+      // Not awaited: Redis may be slow, and other replicas can read the store.
+      if (!isProved) void this.#parts.shared?.publish(record);
       return { principal, outcome: 'verified' };
     }
     throw unavailable('changing', `key ${key.prefix} changed ${MAX_ROUNDS} times while it was checked`);
@@ -295,17 +308,31 @@ export class Authenticator implements KeyListener {
     }
   }
 
-  /** Runs Argon2id once in the whole fleet: the other replicas wait for the one that claimed the proof. */
-  async #prove(record: CheckableKey, key: Key): Promise<boolean> {
+  /**
+   * Runs Argon2id once in the whole fleet. A key claims its proof when its turn has come; where another replica has the claim,
+   * the slot goes to the next key, and this one waits for the result.
+   */
+  async #prove(fingerprint: Fingerprint, record: CheckableKey, key: Key): Promise<void> {
     const { shared, hasher } = this.#parts;
-    if (shared === undefined) return hasher.verify(record.argon2, key);
-    if (!(await shared.claimProof(record)) && (await shared.waitForProof(record))) return true;
+    const onQueued = (late: () => GatewayError) => void this.#queued.set(fingerprint, late);
+    let hasClaim = false;
+    const isNeeded = async () => {
+      hasClaim = (await shared?.claimProof(record)) ?? true;
+      return hasClaim;
+    };
     try {
-      return await hasher.verify(record.argon2, key);
+      let isMatch = await hasher.prove(record.argon2, key, { isNeeded, onQueued });
+      if (isMatch === undefined && (await shared?.waitForProof(record)) === true) return;
+      isMatch ??= await hasher.prove(record.argon2, key, { onQueued });
+      if (isMatch === true) return;
     } catch (error) {
-      void shared.releaseProof(record);
+      if (hasClaim) void shared?.releaseProof(record);
       throw error;
+    } finally {
+      this.#queued.delete(fingerprint);
     }
+    // The HMAC matches, so a hash that does not match is damage in the store and not a client error.
+    throw unavailable('contradiction', `the HMAC of key ${key.prefix} matches and its Argon2 hash does not`);
   }
 
   #matches(record: CheckableKey, key: Key): boolean {

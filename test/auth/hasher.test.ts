@@ -3,7 +3,6 @@ import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { type Argon2, Hasher, SLOTS } from '../../src/auth/hashing/hasher.ts';
 import { Key } from '../../src/auth/key/key.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { counted } from './setting.ts';
 
@@ -99,34 +98,124 @@ describe('the queue', () => {
     expect(await counted(metrics.argon2Queue)).toEqual({ '': 0 });
   });
 
-  test('holds 16 verifications and rejects the next at once', async () => {
+  test('proves keys in the order of their calls, and says when the turn of each comes', async () => {
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
-    const waiting = Array.from({ length: SLOTS + 16 }, () => hasher.verify(PHC, key));
+    const late: (() => GatewayError)[] = [];
+    const onQueued = (error: () => GatewayError) => void late.push(error);
+    const done: number[] = [];
+    const all = Array.from({ length: SLOTS + 400 }, (_, index) =>
+      hasher.prove(PHC, key, { onQueued }).then(() => done.push(index)),
+    );
+    await settle();
+    expect([running.length, late.length]).toEqual([SLOTS, 400]);
+    const told = () => late.map((error) => error().retryAfterMs ?? 0);
+    const before = told();
+    expect(before).toEqual(before.toSorted((a, b) => a - b));
+    expect(before[0]).toBe(1000);
+    // The estimate of a computation is 25 ms, until one is measured.
+    expect(before[399]).toBe(Math.round((401 * 25) / SLOTS));
+    for (let index = 0; index < 300; index += 1) {
+      running[index]?.end();
+      await settle();
+    }
+    expect(late[399]?.()).toMatchObject({ code: 'key_hashing_overloaded', status: 503 });
+    expect(told()[399]).toBeLessThan((before[399] ?? 0) / 2);
+    expect(done).toEqual(Array.from({ length: 300 }, (_, index) => index));
+    for (let index = 300; index < SLOTS + 400; index += 1) {
+      running[index]?.end();
+      await settle();
+    }
+    await Promise.all(all);
+    expect(await counted(metrics.argon2Queue)).toEqual({ '': 0 });
+  });
+
+  test('accepts as many proofs as can be computed in a minute, and tells the others to come later', async () => {
+    const { argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    let accepted = 0;
+    const onQueued = () => {
+      accepted += 1;
+    };
+    const told: number[] = [];
+    for (let index = 0; index < 5000; index += 1) {
+      void hasher.prove(PHC, key, { onQueued }).catch((error: unknown) => {
+        if (!(error instanceof GatewayError)) throw error;
+        expect(error.code).toBe('key_hashing_overloaded');
+        told.push(error.retryAfterMs ?? 0);
+      });
+    }
+    await settle();
+    expect(accepted).toBe(Math.min(4096, Math.floor((59_999 * SLOTS) / 25) - SLOTS + 1));
+    expect(told).toHaveLength(5000 - SLOTS - accepted);
+    expect(Math.min(...told)).toBeGreaterThan(20_000);
+    expect(Math.max(...told)).toBeLessThan(60_000);
+    expect(new Set(told).size).toBeGreaterThan(100);
+  });
+
+  test('asks whether a proof is still needed when its turn comes, and else computes nothing', async () => {
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    const first = Array.from({ length: SLOTS }, () => hasher.prove(PHC, key));
+    let asked = 0;
+    const isNeeded = async () => {
+      asked += 1;
+      return asked > 2;
+    };
+    const waiting = Array.from({ length: 3 }, () => hasher.prove(PHC, key, { isNeeded }));
+    await settle();
+    expect(asked).toBe(0);
+    running[0]?.end();
+    await settle();
+    expect([asked, running.length]).toEqual([3, SLOTS + 1]);
+    for (const one of running) one.end();
+    expect(await Promise.all(waiting)).toEqual([undefined, undefined, true]);
+    await Promise.all(first);
+    expect(await hasherIsFree(hasher, running)).toBe(true);
+  });
+
+  test('holds 64 new keys for 5 s and rejects the next at once', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    const proofs = Array.from({ length: SLOTS }, () => hasher.prove(PHC, key).catch(() => 'late'));
+    const waiting = Array.from({ length: 64 }, (_, index) =>
+      index % 2 === 0 ? hasher.hash(key) : hasher.verify(PHC, key),
+    );
     const settled = Promise.allSettled(waiting);
-    await expect(hasher.verify(PHC, key)).rejects.toMatchObject({
-      code: 'key_hashing_overloaded',
-      retryAfterMs: expect.any(Number),
-    });
-    // Those in the queue give up in their time, those that run are waited for.
-    for (const outcome of await Promise.allSettled(waiting.slice(SLOTS))) {
+    await settle();
+    for (const next of [hasher.hash(key), hasher.verify(PHC, key)])
+      await expect(next).rejects.toMatchObject({
+        code: 'key_hashing_overloaded',
+        retryAfterMs: expect.any(Number),
+      });
+    await vi.advanceTimersByTimeAsync(4999);
+    expect(await counted(metrics.argon2Queue)).toEqual({ '': 64 });
+    await vi.advanceTimersByTimeAsync(1);
+    for (const outcome of await settled) {
       expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'key_hashing_overloaded' } });
     }
     expect(running).toHaveLength(SLOTS);
     for (const one of running) one.end();
-    const outcomes = await settled;
-    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(SLOTS);
+    await Promise.all(proofs);
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 
   test('a computation beyond its deadline is given up and keeps its slot until it ends', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
     const { running, argon2 } = held();
     const hasher = new Hasher(metrics, argon2);
     const stuck = Array.from({ length: SLOTS }, () => hasher.verify(PHC, key));
-    for (const outcome of await Promise.allSettled(stuck)) {
+    const settled = Promise.allSettled(stuck);
+    const next = expect(hasher.verify(PHC, key)).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
+    await vi.advanceTimersByTimeAsync(2000);
+    for (const outcome of await settled) {
       expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'key_hashing_overloaded' } });
     }
-    await expect(hasher.verify(PHC, key)).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
+    await vi.advanceTimersByTimeAsync(3000);
+    await next;
     expect(running).toHaveLength(SLOTS);
     for (const one of running.splice(0)) one.end();
     await settle();
@@ -149,7 +238,7 @@ describe('the queue', () => {
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 
-  test('gives verification priority over issuing', async () => {
+  test('gives proofs priority over issuing, which gets every eighth turn', async () => {
     const { running, argon2 } = held();
     const order: string[] = [];
     const hasher = new Hasher(metrics, {
@@ -158,22 +247,28 @@ describe('the queue', () => {
         return argon2.hash(text);
       },
       verify: (phc, text) => {
-        order.push('verify');
+        order.push('proof');
         return argon2.verify(phc, text);
       },
     });
     const all = [
-      ...Array.from({ length: SLOTS }, () => hasher.hash(key)),
-      hasher.hash(key),
-      hasher.verify(PHC, key),
+      ...Array.from({ length: SLOTS + 3 }, () => hasher.hash(key)),
+      ...Array.from({ length: 18 }, () => hasher.prove(PHC, key)),
     ];
-    await settle();
     for (let index = 0; index < all.length; index += 1) {
-      running[index]?.end();
       await settle();
+      running[index]?.end();
     }
     await Promise.all(all);
-    expect(order.slice(SLOTS)).toEqual(['verify', 'hash']);
+    const seven = Array(7).fill('proof');
+    expect(order.slice(SLOTS)).toEqual([
+      ...seven,
+      'hash',
+      ...seven,
+      'hash',
+      ...Array(4).fill('proof'),
+      'hash',
+    ]);
   });
 });
 
@@ -187,65 +282,3 @@ async function hasherIsFree(hasher: Hasher, running: { readonly end: () => void 
   await Promise.all(all);
   return started === SLOTS;
 }
-
-describe('the announced wait', () => {
-  test('grows with the rejected keys and differs between them', async () => {
-    const { running, argon2 } = held();
-    const hasher = new Hasher(metrics, argon2);
-    const told = async (count: number): Promise<readonly number[]> => {
-      const all = await Promise.allSettled(Array.from({ length: count }, () => hasher.verify(PHC, key)));
-      return all.map((one) => (one.status === 'rejected' ? Number(one.reason.retryAfterMs) : 0));
-    };
-    const filling = told(SLOTS + 16);
-    const first = await told(20);
-    await told(2000);
-    const last = await told(20);
-    expect(Math.max(...first)).toBeLessThan(Math.min(...last));
-    expect(Math.max(...last)).toBeLessThanOrEqual(30_000);
-    expect(Math.min(...last)).toBeGreaterThanOrEqual(10_000);
-    expect(new Set(last).size).toBeGreaterThan(10);
-    for (const one of running) one.end();
-    await filling;
-  });
-
-  test('after a cold start admits all callers that obey it', async () => {
-    vi.useFakeTimers();
-    onTestFinished(() => void vi.useRealTimers());
-    let runs = 0;
-    const pass = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-    const hasher = new Hasher(metrics, {
-      hash: async () => PHC,
-      // Slower than the hasher assumes, and much slower at first.
-      verify: async () => {
-        runs += 1;
-        await pass(runs < 10 ? 200 : 50);
-        return true;
-      },
-    });
-    const keys = Array.from({ length: 60 }, () => Key.generate());
-    const told: number[] = [];
-    const obey = async (one: Key): Promise<number> => {
-      for (let attempt = 1; ; attempt += 1) {
-        try {
-          expect(await hasher.verify(PHC, one)).toBe(true);
-          return attempt;
-        } catch (error) {
-          if (!(error instanceof GatewayError)) throw error;
-          expect(error).toMatchObject({ code: 'key_hashing_overloaded', status: 503 });
-          const headers = retryHeaders(error);
-          const ms = Number(headers['retry-after-ms']);
-          expect(headers['retry-after']).toBe(String(Math.ceil(ms / 1000)));
-          told.push(ms);
-          await pass(ms);
-        }
-      }
-    };
-    const all = Promise.all(keys.map(obey));
-    await vi.runAllTimersAsync();
-    const attempts = await all;
-    expect(told.length).toBeGreaterThan(20);
-    expect(Math.min(...told)).toBeGreaterThanOrEqual(1000);
-    // As the official SDKs do: the first try and a few more.
-    expect(Math.max(...attempts)).toBeLessThanOrEqual(6);
-  });
-});

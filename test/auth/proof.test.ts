@@ -98,7 +98,7 @@ test('when the proof takes too long, the others prove the key themselves', async
   expect(await first).toBe(key.prefix);
 });
 
-test('without a slot for Argon2 the answer is 503, and another replica can claim the proof at once', async () => {
+test('a key that waits for a slot is not claimed, and takes the proof of another replica when its turn comes', async () => {
   await using fleet = await openFleetSetting(server.url);
   const { setting } = fleet;
   const blocked = gate();
@@ -111,25 +111,54 @@ test('without a slot for Argon2 the answer is 503, and another replica can claim
     await until(() => blocked.waiting.length === index + 1);
   }
   const { key, prefix } = await setting.issue();
-  const refused = outcome(one.authenticator, key);
-  await until(async () => (await server.command('EXISTS', proofKey(prefix))) === 1, 'the claim');
-  // So that it does not end by itself.
-  await server.command('PERSIST', proofKey(prefix));
-  expect(await refused).toBe('key_hashing_overloaded');
-  expect(await counted(one.metrics.authUnavailable)).toEqual({ hashing: 1 });
-  await until(
-    async () => (await server.command('EXISTS', proofKey(prefix))) === 0,
-    'the claim to be given back',
-  );
+  const waiting = outcome(one.authenticator, key);
+  await until(async () => (await counted(one.metrics.argon2Queue))[''] === 1, 'the key to wait');
+  expect(await server.command('EXISTS', proofKey(prefix))).toBe(0);
   const before = setting.argon2.verifies;
   expect(await outcome(other.authenticator, key)).toBe(prefix);
   expect(setting.argon2.verifies - before).toBe(1);
-  // And the first one takes its word, with no place still.
   await until(async () => (await server.command('EXISTS', recordKey(prefix))) === 1);
-  setting.advance(1000);
-  expect(await outcome(one.authenticator, key)).toBe(prefix);
+  // However old the claim of the other one is.
+  await server.command('DEL', proofKey(prefix));
   blocked.open();
+  expect(await waiting).toBe(prefix);
   await Promise.all(busy);
+  expect(setting.argon2.verifies - before).toBe(1);
+});
+
+test('a proof that fails gives the claim back, so that another replica can prove the key at once', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const failing = () => Promise.reject(new Error('no memory'));
+  const [one, other] = [await fleet.replica({ verifying: failing }), await fleet.replica()];
+  const { key, prefix } = await fleet.setting.issue();
+  expect(await outcome(one.authenticator, key)).toBe('key_hashing_overloaded');
+  expect(await counted(one.metrics.authUnavailable)).toEqual({ hashing: 1 });
+  await until(
+    async () => (await server.command('EXISTS', proofKey(prefix))) === 0,
+    'the claim to be released',
+  );
+  expect(await outcome(other.authenticator, key)).toBe(prefix);
+});
+
+test('keys that all replicas see at once are proven once each, and no slot waits for another replica', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const { setting } = fleet;
+  const verifying = () => pause(20);
+  const replicas = [
+    await fleet.replica({ verifying }),
+    await fleet.replica({ verifying }),
+    await fleet.replica({ verifying }),
+  ];
+  const issued = await Promise.all(Array.from({ length: 60 }, () => setting.issue()));
+  const keys = issued.map(({ key }) => key);
+  const outcomes = await Promise.all(
+    replicas.map(({ authenticator }) => Promise.all(keys.map((key) => outcome(authenticator, key)))),
+  );
+  for (const each of outcomes) expect(each).toEqual(keys.map(({ prefix }) => prefix));
+  expect(setting.argon2.verifies).toBe(60);
+  const runs = await Promise.all(replicas.map(({ metrics }) => counted(metrics.argon2Runs)));
+  // Each does its share, more or less.
+  for (const { verify = 0 } of runs) expect(verify).toBeGreaterThan(10);
 });
 
 test('a wrong key claims no proof and is never proven', async () => {

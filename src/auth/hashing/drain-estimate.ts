@@ -1,9 +1,10 @@
 // Estimates `retry-after` for callers that a full queue rejects: the time to serve the queue and all callers rejected
 // earlier. It blocks no caller: one that returns sooner and finds room is served.
+import { MAX_RETRY_AFTER_MS } from '../../errors.ts';
 
 /** The wait, in milliseconds. */
 export const MIN_DRAIN_MS = 1000;
-export const MAX_DRAIN_MS = 30_000;
+export const MAX_DRAIN_MS = MAX_RETRY_AFTER_MS;
 /** Random extension of the wait, as a share of it, so that callers do not return all at once. */
 const JITTER = 0.5;
 /** Weight of the newest measurement. */
@@ -39,6 +40,11 @@ export class DrainEstimate {
     if (ms >= 0 && ms < Number.POSITIVE_INFINITY) this.#serviceMs += ALPHA * (ms - this.#serviceMs);
   }
 
+  /** @returns milliseconds until a caller behind so many is served, without the callers that were rejected */
+  turnMs(ahead: number): number {
+    return (ahead * this.#serviceMs) / this.#slots;
+  }
+
   /**
    * Call it for each rejected caller: it reserves the next time slot, so that the next caller gets a later one.
    * @param ahead number of callers in service and in the queue
@@ -46,7 +52,7 @@ export class DrainEstimate {
    */
   retryAfterMs(ahead: number): number {
     const now = this.#now();
-    const each = this.#serviceMs / this.#slots;
+    const each = this.turnMs(1);
     const longest = MAX_DRAIN_MS / (1 + JITTER);
     const servedAt = Math.max(this.#servedAt, now + ahead * each) + each;
     // Bounded, so that callers that keep returning too early cannot delay others further.

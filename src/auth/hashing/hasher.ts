@@ -3,11 +3,11 @@ import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { argon2id, hash, verify } from 'argon2';
 import { startDeadline, withDeadline } from '../../deadline.ts';
-import { GatewayError } from '../../errors.ts';
+import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { overloaded, unavailable } from '../key/auth-unavailable.ts';
 import type { Key } from '../key/key.ts';
-import { DrainEstimate } from './drain-estimate.ts';
+import { DrainEstimate, MIN_DRAIN_MS } from './drain-estimate.ts';
 
 /** OWASP's second choice of parameters: 19 MiB, 2 passes, 1 lane. */
 const PARAMETERS = {
@@ -24,9 +24,16 @@ const PARAMETERS = {
  */
 export const SLOTS = Math.max(1, Math.min(2, availableParallelism() - 1));
 
-/** Verification gives up early, because a request waits for it; issuing a key may take longer. */
-const VERIFY = { maxWaiting: 16, waitMs: 250 } as const;
-const HASH = { maxWaiting: 64, waitMs: 5000 } as const;
+/** Somebody waits for these: a new key, or an operator's sign-in. */
+const PROMPT = { maxWaiting: 64, waitMs: 5000 } as const;
+/** While both wait, one computation of so many is a prompt one, so a long queue of proofs does not stop the issuing of keys. */
+const PROMPT_TURN = 8;
+/**
+ * Proofs of keys keep their place until their turn, also when their callers have gone. The queue accepts what can be computed
+ * in the time that SDKs wait before they ask again.
+ */
+const MAX_PROOFS = 4096;
+const MAX_TURN_MS = MAX_RETRY_AFTER_MS;
 /** Estimated time of a computation until one is measured, in milliseconds. */
 const INITIAL_MS = 25;
 /** Deadline of a started computation, in milliseconds; other work can block libuv's threads. */
@@ -48,30 +55,29 @@ const ARGON2: Argon2 = {
 
 type HasherMetrics = Pick<Metrics, 'argon2Runs' | 'argon2Seconds' | 'argon2Queue'>;
 
-/** A bounded queue, with the error message for callers that it rejects. */
-interface Queue {
-  /** Each starts when it is called. */
-  readonly waiting: Set<() => void>;
-  readonly maxWaiting: number;
-  readonly waitMs: number;
-  readonly message: string;
+const CHECKING = 'The gateway is checking too many new keys at the moment. The key itself was not rejected.';
+const ISSUING = 'The gateway is issuing too many keys at the moment.';
+
+export interface ProofOptions {
+  /** Runs when the turn of the key has come. @returns whether the hash still has to be computed here */
+  readonly isNeeded?: () => Promise<boolean>;
+  /** Called when the key has to wait. @param late creates the error for a caller that waits no longer: it says when the turn comes */
+  readonly onQueued?: (late: () => GatewayError) => void;
 }
 
 export class Hasher {
   readonly #metrics: HasherMetrics;
   readonly #argon2: Argon2;
-  readonly #verifying: Queue = {
-    ...VERIFY,
-    waiting: new Set(),
-    message: 'The gateway is checking too many new keys at the moment. The key itself was not rejected.',
-  };
-  readonly #hashing: Queue = {
-    ...HASH,
-    waiting: new Set(),
-    message: 'The gateway is issuing too many keys at the moment.',
-  };
+  /** Each starts when it is called. */
+  readonly #prompt = new Set<() => void>();
+  readonly #proofs = new Set<() => void>();
   readonly #estimate = new DrainEstimate({ slots: SLOTS, initialMs: INITIAL_MS });
   #running = 0;
+  /** Proofs that were queued, and those of them that have started: their difference is the length of the queue. */
+  #queued = 0;
+  #started = 0;
+  /** Proofs that were started since a prompt computation was. */
+  #sincePrompt = 0;
 
   /** @param argon2 the computation, for tests */
   constructor(metrics: HasherMetrics, argon2: Argon2 = ARGON2) {
@@ -83,65 +89,78 @@ export class Hasher {
    * @returns the Argon2id hash of the key in PHC string format
    * @throws GatewayError `key_hashing_overloaded` when no slot is free within 5 s
    */
-  hash(key: Key): Promise<string> {
-    return this.#inSlot(this.#hashing, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
+  async hash(key: Key): Promise<string> {
+    await this.#promptSlot(ISSUING);
+    return await this.#inSlot(ISSUING, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
   }
 
   /**
    * @param phc Argon2id hash in PHC string format, from the store
-   * @throws GatewayError `key_hashing_overloaded` when no slot is free within 250 ms, `auth_unavailable` when the hash cannot
-   *   be used
+   * @throws GatewayError `key_hashing_overloaded` when no slot is free within 5 s, `auth_unavailable` when the hash cannot be used
    */
   async verify(phc: string, key: Key): Promise<boolean> {
-    if (!isUsable(phc)) {
-      throw unavailable(
-        'contradiction',
-        `the Argon2 hash of key ${key.prefix} is damaged or exceeds the parameter limits`,
-      );
-    }
-    return this.#inSlot(this.#verifying, () =>
-      this.#timed('verify', () => this.#argon2.verify(phc, key.reveal())),
+    requireUsable(phc, key);
+    await this.#promptSlot(CHECKING);
+    return await this.#inSlot(CHECKING, () => this.#verified(phc, key));
+  }
+
+  /**
+   * Verifies a key whose HMAC matches, in the order of the calls. It does not give up: the caller sets the deadline.
+   * @param phc as for `verify`
+   * @returns undefined when `isNeeded` said no
+   * @throws GatewayError `key_hashing_overloaded` when the turn would come too late, `auth_unavailable` when the hash cannot be used
+   */
+  async prove(phc: string, key: Key, options: ProofOptions = {}): Promise<boolean | undefined> {
+    requireUsable(phc, key);
+    await this.#proofSlot(options.onQueued);
+    return await this.#inSlot(CHECKING, async () =>
+      (await options.isNeeded?.()) === false ? undefined : this.#verified(phc, key),
     );
+  }
+
+  #verified(phc: string, key: Key): Promise<boolean> {
+    return this.#timed('verify', () => this.#argon2.verify(phc, key.reveal()));
   }
 
   async #timed<T>(purpose: 'hash' | 'verify', compute: () => Promise<T>): Promise<T> {
     this.#metrics.argon2Runs.inc({ purpose });
     const since = performance.now();
     const result = await compute();
-    const ms = performance.now() - since;
-    this.#estimate.measured(ms);
-    this.#metrics.argon2Seconds.observe({ purpose }, ms / 1000);
+    this.#metrics.argon2Seconds.observe({ purpose }, (performance.now() - since) / 1000);
     return result;
   }
 
-  async #inSlot<T>(queue: Queue, compute: () => Promise<T>): Promise<T> {
-    if (this.#running < SLOTS) this.#running += 1;
-    else await this.#waitForSlot(queue);
+  /** Call it with a slot, which it releases. */
+  async #inSlot<T>(message: string, compute: () => Promise<T>): Promise<T> {
+    const since = performance.now();
     const result = compute();
     // The slot is free when the computation ends, which may be after the deadline of its caller.
-    result.then(this.#release, this.#release);
+    const release = () => {
+      this.#estimate.measured(Math.min(RUN_MS, performance.now() - since));
+      this.#release();
+    };
+    result.then(release, release);
     try {
-      return await withDeadline(result, RUN_MS, () => {
-        this.#estimate.measured(RUN_MS);
-        return this.#rejection(queue, `did not end within ${RUN_MS} ms`);
-      });
+      return await withDeadline(result, RUN_MS, () =>
+        this.#rejection(message, `did not end within ${RUN_MS} ms`),
+      );
     } catch (error) {
       if (error instanceof GatewayError) throw error;
       // The parameters are valid, so the likely cause is a lack of memory.
-      throw this.#rejection(queue, 'failed', error);
+      throw this.#rejection(message, 'failed', error);
     }
   }
 
-  #waitForSlot(queue: Queue): Promise<void> {
-    const { waiting, maxWaiting, waitMs } = queue;
-    if (waiting.size >= maxWaiting) {
-      return Promise.reject(this.#rejection(queue, `the queue is full with ${waiting.size} computations`));
-    }
-    return new Promise((resolve, reject) => {
-      const stop = startDeadline(waitMs, () => {
+  async #promptSlot(message: string): Promise<void> {
+    if (this.#takeFree()) return;
+    const waiting = this.#prompt;
+    if (waiting.size >= PROMPT.maxWaiting)
+      throw this.#rejection(message, `the queue is full with ${waiting.size} computations`);
+    await new Promise<void>((resolve, reject) => {
+      const stop = startDeadline(PROMPT.waitMs, () => {
         waiting.delete(start);
         this.#updateMetrics();
-        reject(this.#rejection(queue, `no slot within ${waitMs} ms`));
+        reject(this.#rejection(message, `no slot within ${PROMPT.waitMs} ms`));
       });
       const start = () => {
         stop();
@@ -152,32 +171,68 @@ export class Hasher {
     });
   }
 
-  #rejection({ message }: Queue, why: string, cause?: unknown): GatewayError {
+  async #proofSlot(onQueued: ProofOptions['onQueued']): Promise<void> {
+    if (this.#takeFree()) return;
+    const { size } = this.#proofs;
+    if (size >= MAX_PROOFS || this.#estimate.turnMs(this.#running + size) > MAX_TURN_MS)
+      throw this.#rejection(CHECKING, `the queue is full with ${size} proofs`);
+    this.#queued += 1;
+    const place = this.#queued;
+    await new Promise<void>((resolve) => {
+      this.#proofs.add(resolve);
+      this.#updateMetrics();
+      onQueued?.(() => {
+        const ahead = Math.max(0, place - this.#started);
+        const waitMs = Math.min(MAX_TURN_MS, Math.max(MIN_DRAIN_MS, this.#estimate.turnMs(ahead + 1)));
+        return overloaded(CHECKING, Math.round(waitMs), `Argon2: ${ahead} proofs are ahead`);
+      });
+    });
+  }
+
+  #takeFree(): boolean {
+    if (this.#running >= SLOTS) return false;
+    this.#running += 1;
+    return true;
+  }
+
+  #rejection(message: string, why: string, cause?: unknown): GatewayError {
     const retryAfterMs = this.#estimate.retryAfterMs(this.#running + this.#waiting);
     return overloaded(message, retryAfterMs, `Argon2: ${why}`, cause);
   }
 
   get #waiting(): number {
-    return this.#verifying.waiting.size + this.#hashing.waiting.size;
+    return this.#proofs.size + this.#prompt.size;
   }
 
-  /** Passes the slot on. Verification takes priority over issuing. */
-  readonly #release = (): void => {
-    for (const { waiting } of [this.#verifying, this.#hashing]) {
-      const [next] = waiting;
-      if (next !== undefined) {
-        waiting.delete(next);
-        this.#updateMetrics();
-        next();
-        return;
-      }
-    }
-    this.#running -= 1;
-  };
+  /** Passes the slot on. Proofs take priority over issuing. */
+  #release(): void {
+    const [prompt] = this.#prompt;
+    const [proof] = this.#proofs;
+    if (prompt !== undefined && (proof === undefined || this.#sincePrompt >= PROMPT_TURN - 1)) {
+      this.#prompt.delete(prompt);
+      this.#sincePrompt = 0;
+      prompt();
+    } else if (proof !== undefined) {
+      this.#proofs.delete(proof);
+      this.#sincePrompt += 1;
+      this.#started += 1;
+      proof();
+    } else this.#running -= 1;
+    this.#updateMetrics();
+  }
 
   #updateMetrics(): void {
     this.#metrics.argon2Queue.set(this.#waiting);
   }
+}
+
+/** @throws GatewayError `auth_unavailable` */
+function requireUsable(phc: string, key: Key): void {
+  if (isUsable(phc)) return;
+  throw unavailable(
+    'contradiction',
+    `the Argon2 hash of key ${key.prefix} is damaged or exceeds the parameter limits`,
+  );
 }
 
 const PHC =

@@ -14,7 +14,9 @@ import type { SharedRecords } from './shared-records.ts';
 
 const MAX_RUNNING = 32;
 const MAX_WAITING = 512;
-const WAIT_MS = 250;
+/** How long a verified key waits, which can be served stale, and another one, which can only be told to come again. */
+const KNOWN_WAIT_MS = 250;
+const UNKNOWN_WAIT_MS = 1000;
 /** Estimated time of a look-up until one is measured, in milliseconds. */
 const INITIAL_MS = 5;
 /** Lifetime of a cached result, in milliseconds: many keys with one prefix cost one look-up in this time. */
@@ -62,7 +64,7 @@ export class RecordLookup {
 
   /**
    * @param isKnown whether the key was verified before; it takes priority
-   * @throws GatewayError `auth_unavailable` when the store fails, does not answer within 250 ms, or the queue is full
+   * @throws GatewayError `auth_unavailable` when the store fails, does not answer within 250 ms (1 s for other keys), or the queue is full
    */
   find(prefix: Prefix, isKnown: boolean): Promise<FoundRecord> {
     const cached = this.#findCached(prefix);
@@ -75,8 +77,9 @@ export class RecordLookup {
       const why = 'the queue of key look-ups is full';
       return Promise.reject(unavailable('queue', why, undefined, retryAfterMs));
     }
-    return withDeadline(this.#flight(prefix, queue), WAIT_MS, () =>
-      unavailable('late', `the store did not answer within ${WAIT_MS} ms`),
+    const waitMs = isKnown ? KNOWN_WAIT_MS : UNKNOWN_WAIT_MS;
+    return withDeadline(this.#flight(prefix, queue), waitMs, () =>
+      unavailable('late', `the store did not answer within ${waitMs} ms`),
     );
   }
 

@@ -183,29 +183,35 @@ export class SharedRecords {
 
   /**
    * Claims the proof of a key, so that only one replica runs Argon2 for it. Without Redis every replica runs it.
-   * @returns whether this replica has to run Argon2
+   * @returns whether this replica has to run Argon2: no other one has or does
    */
   async claimProof(record: CheckableKey): Promise<boolean> {
+    // One round trip.
+    const proved = this.#isProved(record);
     try {
       const claimed = await this.#redis.run((commands) =>
         commands.set(proofOf(record), '1', 'PX', PROOF_MS, 'NX'),
       );
-      return claimed === 'OK';
+      return claimed === 'OK' && !(await proved);
     } catch {
       return true;
     }
   }
 
   /** Waits up to 1 s for the proof by another replica. @returns whether it arrived */
-  async waitForProof({ prefix, argon2 }: CheckableKey): Promise<boolean> {
+  async waitForProof(record: CheckableKey): Promise<boolean> {
     const end = performance.now() + PROOF_WAIT_MS;
-    do {
+    while (!(await this.#isProved(record))) {
+      if (performance.now() >= end) return false;
       await pause(PROOF_POLL_MS);
-      const answer = await this.find(prefix);
-      // Compare the hash only: the holder may have changed meanwhile.
-      if (answer.kind === 'record' && answer.record.argon2 === argon2) return true;
-    } while (performance.now() < end);
-    return false;
+    }
+    return true;
+  }
+
+  /** Compares the hash only: the holder may have changed meanwhile. */
+  async #isProved({ prefix, argon2 }: CheckableKey): Promise<boolean> {
+    const answer = await this.find(prefix);
+    return answer.kind === 'record' && answer.record.argon2 === argon2;
   }
 
   /** Releases the claim after a failure, so that others can run Argon2 at once. Never rejects. */
