@@ -15,7 +15,7 @@ import {
   silence,
 } from '../helpers/hostile-upstream.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
-import { until } from '../helpers/wait.ts';
+import { pause, until } from '../helpers/wait.ts';
 
 const FAR = { connect: '60s', headers: '60s', first_token: '60s', idle: '60s', total: '10m' };
 const STREAM = chatRequest({ stream: true });
@@ -24,17 +24,31 @@ const X = frame(contentChunk('x', { model: 'test-model' }));
 let upstream: HostileUpstream;
 const gateways = new Map<string, Gateway>();
 
-/** The same upstream under five names, each with one near deadline. */
+/** Passes soon. */
+const NEAR = '300ms';
+/** Of a deadline that must not pass: several pauses, each of which is far from it on a machine that stalls, too. */
+const KEPT_MS = 1_500;
+const PAUSE_MS = 150;
+const PAUSES = 12;
+
+/** The same upstream under several names, each with one near deadline. */
 beforeAll(async () => {
   upstream = await HostileUpstream.start({ allowViolations: true });
-  for (const which of ['connect', 'headers', 'first_token', 'idle', 'total']) {
+  for (const [name, timeouts] of Object.entries({
+    connect: { connect: NEAR },
+    headers: { headers: NEAR },
+    first_token: { first_token: NEAR },
+    idle: { idle: NEAR },
+    'kept idle': { idle: `${KEPT_MS}ms` },
+    total: { total: NEAR },
+  })) {
     gateways.set(
-      which,
+      name,
       await startGateway({
         upstreams: { up: upstream.baseUrl },
         config: {
           stream: { commit_after: '50ms' },
-          upstreams: { up: { timeouts: { ...FAR, [which]: '300ms' } } },
+          upstreams: { up: { timeouts: { ...FAR, ...timeouts } } },
         },
       }),
     );
@@ -171,21 +185,22 @@ describe('idle', () => {
     expectCut(await passes('idle', opened([X, ': keep-alive\n\n'])));
   });
 
+  const trickle = JSON.stringify(contentChunk('y'));
   test.each([
-    ['comments', [], Array<string>(12).fill(': keep-alive\n\n')],
-    ['a frame that trickles in', ['data: '], [...JSON.stringify(contentChunk('y')), '\n\n']],
+    ['comments', [], Array<string>(PAUSES).fill(': keep-alive\n\n')],
+    ['a frame that trickles in', [`data: ${trickle.slice(0, -PAUSES)}`], [...trickle.slice(-PAUSES), '\n\n']],
   ])('begins anew with any byte: %s', async (_name, first, pieces) => {
     upstream.next(
       opened([X, ...first], async (c) => {
         for (const piece of pieces) {
-          await c.wait(60);
+          await c.wait(PAUSE_MS);
           await c.chunk(piece);
         }
         await c.chunk(frame('[DONE]'));
         await c.lastChunk();
       }),
     );
-    expect((await named('idle').chat(STREAM)).complete).toBe(true);
+    expect((await named('kept idle').chat(STREAM)).complete).toBe(true);
   });
 
   test('passes on a JSON answer that stops', async () => {
@@ -205,20 +220,20 @@ describe('idle', () => {
   test('begins anew with each output', async () => {
     upstream.next(
       opened([X], async (c) => {
-        for (let i = 0; i < 6; i++) {
-          await c.wait(120);
+        for (let i = 0; i < PAUSES; i++) {
+          await c.wait(PAUSE_MS);
           await c.chunk(X);
         }
         await c.chunk(frame('[DONE]'));
         await c.lastChunk();
       }),
     );
-    const response = await named('idle').chat(STREAM);
-    expect([response.complete, response.text()]).toEqual([true, X.repeat(7) + frame('[DONE]')]);
+    const response = await named('kept idle').chat(STREAM);
+    expect([response.complete, response.text()]).toEqual([true, X.repeat(1 + PAUSES) + frame('[DONE]')]);
   });
 
   test('does not count while the client does not read', async () => {
-    const gateway = named('idle');
+    const gateway = named('kept idle');
     const block = frame(contentChunk('y'.repeat(1_000), { model: 'test-model' })).repeat(100);
     upstream.next(
       opened([], async (c) => {
@@ -230,7 +245,7 @@ describe('idle', () => {
     using client = await gateway.open(STREAM);
     const response = await client.responseHead();
     client.pause();
-    await new Promise((resolve) => setTimeout(resolve, 900));
+    await pause(1.5 * KEPT_MS);
     client.resume();
     await response.ended;
     expect([response.complete, response.body.length]).toEqual([true, 200 * block.length + 14]);
