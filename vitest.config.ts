@@ -20,9 +20,9 @@ function project(
       name,
       include: [...files[name]],
       pool: 'forks',
-      // Half of the time of a system test is waiting, so four workers keep two cores busy. The unit tests come last, by
+      // Half of the time of a system test is waiting, so five workers keep two cores busy. The unit tests come last, by
       // name, and fill what the last system tests leave.
-      maxWorkers: 4,
+      maxWorkers: 5,
       testTimeout: 120_000,
       hookTimeout: 120_000,
       restoreMocks: true,
