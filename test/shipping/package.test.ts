@@ -123,6 +123,15 @@ describe('what is packed', () => {
     expect(packed.length - named.length).toBeGreaterThan(10);
   });
 
+  // V8 keeps two bytes for each character of a source with one character beyond Latin-1.
+  test('code of ASCII alone', () => {
+    const code = packed.filter((file) => /^dist\/.*\.js$/.test(file));
+    const others = code.filter((file) =>
+      /[^\p{ASCII}]/u.test(readFileSync(directory.file(`checkout/${file}`), 'utf8')),
+    );
+    expect(others).toEqual([]);
+  });
+
   test('needs nothing that is only there for development', async () => {
     const installed = readdirSync(join(folder, 'node_modules'));
     expect(installed).toContain('argon2');
