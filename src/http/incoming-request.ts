@@ -8,6 +8,8 @@ interface PassedFields {
   readonly headers: IncomingHttpHeaders;
 }
 
+const UNCHANGED: readonly number[] = [];
+
 /** The last ones by the length of `raw`, which edge.ts bounds: clients of one kind send equally many. */
 const passed = new Map<number, PassedFields>();
 /** Fields with credentials: their values are not kept. */
@@ -45,7 +47,12 @@ export class IncomingRequest extends IncomingMessage {
     // Node joins repeated fields, and makes a list of this one.
     const isPlain =
       Object.keys(headers).length * 2 === rawHeaders.length && headers['set-cookie'] === undefined;
-    if (this.#changed !== undefined || !isPlain) return;
+    if (this.#changed !== undefined) {
+      // Read once; the request lives as long as its answer.
+      this.#changed = UNCHANGED;
+      return;
+    }
+    if (!isPlain) return;
     const [raw, kept] = [[...rawHeaders], { ...headers }];
     for (let at = 0; at < raw.length; at += 2) {
       const name = raw[at] ?? '';
@@ -62,9 +69,16 @@ export class IncomingRequest extends IncomingMessage {
     const headers = { ...before.headers };
     for (let at = 0; at < rawHeaders.length; at += 2) {
       const name = rawHeaders[at];
-      if (name === undefined || name !== before.raw[at]) return undefined;
+      const earlier = before.raw[at];
+      if (name === undefined || name !== earlier) return undefined;
+      // The parser's own texts are garbage then, while a stream is open.
+      rawHeaders[at] = earlier;
       const value = rawHeaders[at + 1];
-      if (value === before.raw[at + 1]) continue;
+      const earlierValue = before.raw[at + 1];
+      if (earlierValue !== undefined && value === earlierValue) {
+        rawHeaders[at + 1] = earlierValue;
+        continue;
+      }
       changed.push(at);
       headers[name.toLowerCase()] = value;
     }

@@ -7,6 +7,7 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import { expect, test } from 'vitest';
 import {
   allowHalfOpen,
+  forgetHead,
   frameChunksByHand,
   interceptConnections,
   keepsConnection,
@@ -130,6 +131,24 @@ test('chunks written by hand are on the wire as they are, and Node adds none', a
   const { text } = await exchange(server, both, (received) => received.split('0\r\n\r\n').length === 3);
   expect(text.match(/\r\n\r\n5\r\nfirst\r\n0\r\n\r\n/g)).toHaveLength(2);
   expect(text).not.toContain('0\r\n\r\n0\r\n\r\n');
+});
+
+test('a head that is forgotten was sent once, and counts as sent', async () => {
+  const seen: unknown[] = [];
+  await using server = await serve((_request, response) => {
+    response.writeHead(200, { 'content-length': '8', 'x-kept': 'no' });
+    response.write('text');
+    forgetHead(response);
+    seen.push(
+      response.headersSent,
+      Object.values(response).some((value) => typeof value === 'string' && value.includes('x-kept')),
+    );
+    response.end('more');
+  });
+  const { text } = await exchange(server, GET + GET, (received) => received.split('textmore').length === 3);
+  expect(text.match(/x-kept: no\r\n/g)).toHaveLength(2);
+  expect(text.match(/\r\n\r\ntextmore/g)).toHaveLength(2);
+  expect(seen).toEqual([true, false, true, false]);
 });
 
 test.each(['TCP', 'TLS'])('a socket of %s reads into the buffer, and is named in each call', async (kind) => {

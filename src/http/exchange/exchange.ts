@@ -96,7 +96,7 @@ export class Exchange {
   /** Index in `Exchanges`, which owns it. */
   index: number | undefined;
   #stopReason: GatewayError | undefined;
-  #onStop: ((reason: GatewayError) => void)[] = [];
+  #onStop: readonly ((reason: GatewayError) => void)[] = [];
   #answered: number | undefined;
   #firstOutputMs: number | undefined;
 
@@ -166,12 +166,12 @@ export class Exchange {
 
   /** Calls `listener` once on stop, with the reason; not for an earlier stop, so check `stopReason` first. */
   onStop(listener: (reason: GatewayError) => void): void {
-    this.#onStop.push(listener);
+    // Arrays that grow by `push` get room for seventeen.
+    this.#onStop = this.#onStop.concat(listener);
   }
 
   offStop(listener: (reason: GatewayError) => void): void {
-    const at = this.#onStop.indexOf(listener);
-    if (at !== -1) this.#onStop.splice(at, 1);
+    this.#onStop = this.#onStop.filter((each) => each !== listener);
   }
 
   /**
@@ -182,7 +182,9 @@ export class Exchange {
     if (this.#stopReason !== undefined || this.answered) return;
     this.#stopReason = reason;
     const failures: unknown[] = [];
-    for (const listener of this.#onStop.splice(0)) {
+    const listeners = this.#onStop;
+    this.#onStop = [];
+    for (const listener of listeners) {
       try {
         listener(reason);
       } catch (error) {

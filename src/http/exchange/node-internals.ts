@@ -4,6 +4,9 @@ import type { Worker } from 'node:cluster';
 import { type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { OnReadOpts, Socket } from 'node:net';
 
+/** In place of the text of a head. */
+const SENT = 'sent';
+
 /** After a client's FIN, its requests are still answered: a half-closed client may read. Node's types lack the property. */
 export function allowHalfOpen(server: Server): void {
   Object.assign(server, { httpAllowHalfOpen: true });
@@ -39,6 +42,11 @@ export function keepsConnection(response: ServerResponse): boolean {
 /** Before the head is written: whether it says `connection: keep-alive`, or `close` and Node closes the connection. */
 export function setKeepsConnection(response: ServerResponse, keeps: boolean): void {
   response.shouldKeepAlive = keeps;
+}
+
+/** After the head was written: Node keeps its text until the end, in some sixty pieces, and only asks whether there is one. */
+export function forgetHead(response: ServerResponse): void {
+  Object.assign(response, { _header: SENT });
 }
 
 /** After `writeHead` with `transfer-encoding: chunked`: the caller writes the chunks, the last one too. */

@@ -3,7 +3,7 @@
 import type { Writable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
 import type { GatewayError } from '../../errors.ts';
-import { frameChunksByHand } from '../../http/exchange/node-internals.ts';
+import { forgetHead, frameChunksByHand } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
@@ -120,6 +120,7 @@ export class ClientStream {
     }
     if (this.heldBytes === 0) {
       response.flushHeaders();
+      forgetHead(response);
       this.#hasHead = true;
     } else this.#write(this.#held);
     this.#held = [];
@@ -219,6 +220,7 @@ export class ClientStream {
     const to = this.#hasHead ? (response.socket ?? response) : response;
     const bytes = this.#takePending();
     const isTaken = this.#hasHead ? to.write(bytes) : response.write(bytes.toString('latin1'), 'latin1');
+    if (!this.#hasHead) forgetHead(response);
     this.#hasHead = true;
     // A closed connection accepts no bytes and never drains.
     if (isTaken || !to.writableNeedDrain || this.isPaused || this.isOver) return;
