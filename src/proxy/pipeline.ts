@@ -4,6 +4,7 @@ import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import type { FallbackReason } from '../config/schema/target-schema.ts';
 import { GatewayError } from '../errors.ts';
 import { PACE, readBody } from '../http/body/read-body.ts';
 import type { SpoolFiles } from '../http/body/upload-spool.ts';
@@ -22,7 +23,7 @@ import type { Resilience } from './attempts/resilience.ts';
 import type { Affinity } from './attempts/target-plan.ts';
 import type { BackgroundUsage } from './background-usage.ts';
 import type { Endpoint, RequestFacts } from './contracts/endpoint.ts';
-import type { AttemptUse, RelayRequest } from './contracts/receiver.ts';
+import type { AttemptUse, RelayRequest, RequestContent } from './contracts/receiver.ts';
 import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
 import type { ObjectOwners } from './objects/object-owners.ts';
@@ -31,7 +32,7 @@ import { responseRegistrar, type StoredResponses } from './objects/stored-respon
 import { affinityKey } from './request/affinity-key.ts';
 import { LargeRequest } from './request/large-request.ts';
 import { checkMembers, withFoundMembers } from './request/member-edits.ts';
-import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
+import { isFalse, jsonString } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
 import { refuseUnpriced } from './reservation/unpriced-model.ts';
 import { visible } from './reservation/usage-meter.ts';
@@ -44,6 +45,7 @@ import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import { type Route, type Target, targetName } from './routes/route-table.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
+const NO_REASONS: readonly FallbackReason[] = [];
 
 /** Longest model name in the log. */
 const MAX_NAME = 256;
@@ -73,11 +75,18 @@ interface AdmittedRequest {
   readonly facts: RequestFacts;
   readonly config: DynamicConfig;
   readonly route: Route;
-  readonly body: Buffer;
-  readonly scan: RequestScan;
-  readonly form: FormRequest | undefined;
   readonly scopes: Scopes;
   readonly reservation: UsageReservation;
+}
+
+/** What a request holds until its end. */
+interface Held {
+  /** As far as they are known. */
+  scopes?: Scopes;
+  slot?: RequestSlot;
+  large?: LargeRequest;
+  form?: FormRequest;
+  reservation?: UsageReservation;
 }
 
 export class Pipeline {
@@ -94,7 +103,33 @@ export class Pipeline {
     return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, called, held));
   }
 
-  async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
+  async #answer(exchange: Exchange, endpoint: Endpoint, snapshot: ConfigSnapshot): Promise<void> {
+    const held: Held = {};
+    try {
+      const attempts = await this.#admit(exchange, endpoint, snapshot, held);
+      // What is in scope here lives as long as the answer: neither the body nor what was read of it.
+      const result = await attempts.run();
+      if (result.kind === 'failed') answerFailure(exchange, result.failure);
+    } catch (error) {
+      // Rejections before the limiter was asked show the limits too.
+      if (held.slot?.isAsked === false && held.scopes !== undefined)
+        await setLimitHeaders(this.#options.metering.limiter, exchange, held.scopes);
+      throw error;
+    } finally {
+      held.reservation?.settle();
+      held.slot?.release();
+      held.large?.release();
+      await held.form?.close();
+    }
+  }
+
+  /** All steps before the first attempt. @param held receives what the caller releases at the end */
+  async #admit(
+    exchange: Exchange,
+    endpoint: Endpoint,
+    { config, routes }: ConfigSnapshot,
+    held: Held,
+  ): Promise<Attempts> {
     const { authenticator, metering } = this.#options;
     const identified = identify(authenticator, exchange);
     // Most keys are cached: skip the promise and its microtask.
@@ -103,101 +138,87 @@ export class Pipeline {
 
     const ofHolder = metering.scopes.of(principal, config);
     // Most teams are known: skip the promise.
-    let scopes = ofHolder instanceof Promise ? await ofHolder : ofHolder;
-    const slot = new RequestSlot(metering, { exchange, principal, scopes, tiers: config.tiers });
-    let reservation: UsageReservation | undefined;
-    let form: FormRequest | undefined;
+    held.scopes = ofHolder instanceof Promise ? await ofHolder : ofHolder;
+    const slot = new RequestSlot(metering, {
+      exchange,
+      principal,
+      scopes: held.scopes,
+      tiers: config.tiers,
+    });
+    held.slot = slot;
     const large = new LargeRequest(endpoint.wanted, this.#options.buffers, routes.watched, () => slot.take());
-    try {
-      routes.checkEndpoint(principal, endpoint.name);
-      const { form: rules } = endpoint;
-      if (isForm(exchange, rules)) {
-        if (mayBeLarge(exchange, config.max_body)) await slot.take();
-        form = await FormRequest.open({
-          exchange,
-          rules,
-          limit: config.max_body,
-          room: this.#options.room,
-          watched: routes.watched,
-          isChanged: (model) =>
-            routes.find(exchange.deployment ?? model)?.targets.some(({ edits }) => edits !== undefined) ===
-            true,
-        });
-      } else requireJson(exchange, endpoint);
-      const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
-      const read = form?.scan ?? large.scan(body);
-      const facts = form?.facts ?? endpoint.readFacts(body, read);
-      // Users paste API keys into `model`: mask them.
-      const model = exchange.deployment ?? read.model;
-      exchange.model = maskKeys(model).slice(0, MAX_NAME);
-      exchange.isStream = facts.stream;
-      exchange.entry = 'unknown';
-      exchange.endpoint = endpoint.name;
-      const found = routes.resolve(model, principal, endpoint.name);
-      for (const name of endpoint.otherModels?.(body, read) ?? []) routes.checkOther(name, principal);
-      const resolved = endpoint.session?.usable(found) ?? found;
-      exchange.entry = resolved.entry;
-      const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
-      if (form === undefined) checkMembers(resolved, body, scan);
-      else form.check(resolved);
-      // Forms contain their files and refer to no objects.
-      const guarded =
-        form === undefined
-          ? guardObjects(this.#options, { endpoint, config, principal, route: resolved, body })
-          : resolved;
-      // Most bodies have no references: skip the promise.
-      const allowed = guarded instanceof Promise ? await guarded : guarded;
-      const { objects } = this.#options;
-      const route =
-        keepsSeals(allowed, endpoint) && form === undefined
-          ? await routeToMaker(objects, principal.holderId, allowed, body)
-          : allowed;
-      if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
-      const { estimate, quantities } = facts;
-      const ofModel = metering.scopes.of(principal, config, route.entry);
-      scopes = ofModel instanceof Promise ? await ofModel : ofModel;
-      refuseUnpriced(config.budgets, scopes, route);
-      const opening = UsageReservation.open(metering, {
+    held.large = large;
+    routes.checkEndpoint(principal, endpoint.name);
+    const { form: rules } = endpoint;
+    if (isForm(exchange, rules)) {
+      if (mayBeLarge(exchange, config.max_body)) await slot.take();
+      held.form = await FormRequest.open({
         exchange,
-        principal,
-        route,
-        scopes,
-        slot,
-        estimate,
-        quantities,
+        rules,
+        limit: config.max_body,
+        room: this.#options.room,
+        watched: routes.watched,
+        isChanged: (model) =>
+          routes.find(exchange.deployment ?? model)?.targets.some(({ edits }) => edits !== undefined) ===
+          true,
       });
-      // Most decisions are made in memory: skip the promise.
-      reservation = opening instanceof Promise ? await opening : opening;
-      const checking = exchange.checkClient();
-      if (checking !== undefined) await checking;
-      const admitted: AdmittedRequest = {
-        exchange,
-        principal,
-        endpoint,
-        facts,
-        config,
-        route,
-        body,
-        scan,
-        form,
-        scopes,
-        reservation,
-      };
-      await this.#relay(admitted);
-    } catch (error) {
-      // Rejections before the limiter was asked show the limits too.
-      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, scopes);
-      throw error;
-    } finally {
-      reservation?.settle();
-      slot.release();
-      large.release();
-      if (form !== undefined) await form.close();
-    }
+    } else requireJson(exchange, endpoint);
+    const { form } = held;
+    const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
+    const read = form?.scan ?? large.scan(body);
+    const facts = form?.facts ?? endpoint.readFacts(body, read);
+    // Users paste API keys into `model`: mask them.
+    const model = exchange.deployment ?? read.model;
+    exchange.model = maskKeys(model).slice(0, MAX_NAME);
+    exchange.isStream = facts.stream;
+    exchange.entry = 'unknown';
+    exchange.endpoint = endpoint.name;
+    const found = routes.resolve(model, principal, endpoint.name);
+    for (const name of endpoint.otherModels?.(body, read) ?? []) routes.checkOther(name, principal);
+    const resolved = endpoint.session?.usable(found) ?? found;
+    exchange.entry = resolved.entry;
+    const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
+    if (form === undefined) checkMembers(resolved, body, scan);
+    else form.check(resolved);
+    // Forms contain their files and refer to no objects.
+    const guarded =
+      form === undefined
+        ? guardObjects(this.#options, { endpoint, config, principal, route: resolved, body })
+        : resolved;
+    // Most bodies have no references: skip the promise.
+    const allowed = guarded instanceof Promise ? await guarded : guarded;
+    const { objects } = this.#options;
+    const route =
+      keepsSeals(allowed, endpoint) && form === undefined
+        ? await routeToMaker(objects, principal.holderId, allowed, body)
+        : allowed;
+    if (route !== allowed) this.#options.metrics.affinity.inc({ result: 'maker' });
+    const { estimate, quantities } = facts;
+    const ofModel = metering.scopes.of(principal, config, route.entry);
+    const scopes = ofModel instanceof Promise ? await ofModel : ofModel;
+    held.scopes = scopes;
+    refuseUnpriced(config.budgets, scopes, route);
+    const opening = UsageReservation.open(metering, {
+      exchange,
+      principal,
+      route,
+      scopes,
+      slot,
+      estimate,
+      quantities,
+    });
+    // Most decisions are made in memory: skip the promise.
+    const reservation = opening instanceof Promise ? await opening : opening;
+    held.reservation = reservation;
+    const checking = exchange.checkClient();
+    if (checking !== undefined) await checking;
+    const admitted = { exchange, principal, endpoint, facts, config, route, scopes, reservation };
+    return this.#attempts(admitted, { body, scan, form }, large);
   }
 
-  async #relay(admitted: AdmittedRequest): Promise<void> {
-    const { exchange, principal, endpoint, facts, config, route, body, scan, form, reservation } = admitted;
+  #attempts(admitted: AdmittedRequest, content: RequestContent, large: LargeRequest): Attempts {
+    const { exchange, principal, endpoint, facts, config, route, reservation } = admitted;
+    const { body, scan, form } = content;
     const { metrics, resilience, stored, objects, buffers, usageReads } = this.#options;
     const isStored = !isFalse(body, scan.others.get('store'));
     const { session } = endpoint;
@@ -212,7 +233,7 @@ export class Pipeline {
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       config,
-      fallbackOn: route.fallbackOn ?? [],
+      fallbackOn: route.fallbackOn ?? NO_REASONS,
       contentType: form?.contentType,
       metrics,
       buffers,
@@ -221,9 +242,9 @@ export class Pipeline {
       meter: registrar?.meter ?? reservation.meter,
       register: registrar?.register,
     };
-    const affinity = affinityOf(admitted, metrics);
-    const result = await new Attempts({ request, route, body, scan, form, resilience, affinity }).run();
-    if (result.kind === 'failed') answerFailure(exchange, result.failure);
+    const affinity = affinityOf(admitted, content, metrics);
+    // Who still writes the body holds its memory, too.
+    return new Attempts({ request, route, resilience, affinity, onCommit: () => large.release() }, content);
   }
 
   #watching({ principal, scopes, route: { model, entry }, facts }: AdmittedRequest) {
@@ -257,7 +278,8 @@ function keepsSeals({ sessionHeader }: Route, { namesObjects, createdIn }: Endpo
 
 /** What decides about the target with `balance: affinity`; undefined with another, or without a key. */
 function affinityOf(
-  { exchange, principal, route, body, scan, form }: AdmittedRequest,
+  { exchange, principal, route }: AdmittedRequest,
+  { body, scan, form }: RequestContent,
   { affinity }: Metrics,
 ): Affinity<Target> | undefined {
   const { sessionHeader: header, maker } = route;

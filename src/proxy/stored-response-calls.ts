@@ -122,7 +122,7 @@ export class StoredResponseCalls {
       register: (created, { upstream }) => record(created, upstream.name),
     };
     const scan = { ...NO_SCAN, model: response.upstreamModel };
-    const attempts = new Attempts({ request, route, body: NO_BYTES, scan, resilience });
+    const attempts = new Attempts({ request, route, resilience }, { body: NO_BYTES, scan });
     let result: AttemptResult | { readonly kind: 'superseded' } | undefined;
     try {
       result = await attempts.run();

@@ -217,36 +217,37 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
   };
   const exchange = new Exchange(request, client, '192.0.2.1');
   const resilience = new Resilience({ share: () => 1, now: () => 0, random: () => 0 });
-  const attempts = new Attempts({
-    request: {
-      exchange,
-      endpoint: CHAT,
-      facts: { stream: true, estimate: { prompt: 1, completion: 1, isBounded: true } },
-      alias: undefined,
-      includeUsage: true,
-      config: {
-        max_answer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
-        stream: { commit_after: commitAfter, keepalive: 1e6, write_stall: 1e6 },
-        retry: { attempts: ATTEMPTS, budget: 1, deadline: 1e6, after_send: afterSend },
+  const attempts = new Attempts(
+    {
+      request: {
+        exchange,
+        endpoint: CHAT,
+        facts: { stream: true, estimate: { prompt: 1, completion: 1, isBounded: true } },
+        alias: undefined,
+        includeUsage: true,
+        config: {
+          max_answer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
+          stream: { commit_after: commitAfter, keepalive: 1e6, write_stall: 1e6 },
+          retry: { attempts: ATTEMPTS, budget: 1, deadline: 1e6, after_send: afterSend },
+        },
+        metrics,
+        buffers: new BufferPool(),
+        meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
       },
-      metrics,
-      buffers: new BufferPool(),
-      meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
+      route: {
+        model: 'm',
+        entry: 'm',
+        tiers: ['Pro'],
+        endpoints: ['chat'],
+        responseModel: 'upstream',
+        balance: 'weighted',
+        hedge: { after: 1 },
+        targets,
+      },
+      resilience,
     },
-    route: {
-      model: 'm',
-      entry: 'm',
-      tiers: ['Pro'],
-      endpoints: ['chat'],
-      responseModel: 'upstream',
-      balance: 'weighted',
-      hedge: { after: 1 },
-      targets,
-    },
-    body: BODY,
-    scan: scanRequest(BODY),
-    resilience,
-  });
+    { body: BODY, scan: scanRequest(BODY) },
+  );
   let kind: string | undefined;
   const ended = attempts.run().then(
     (result) => {

@@ -4,9 +4,13 @@ import { fleetingClock, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
   completion,
+  contentChunk,
   early,
+  frame,
   HostileUpstream,
+  head,
   json,
+  SSE_HEADERS,
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
 import { until } from '../helpers/wait.ts';
@@ -113,4 +117,15 @@ test('ends with its client, wherever it is, and gives its memory back', async ()
   await upstream.requestHead(0);
   client[Symbol.dispose]();
   await until(async () => (await gateway.metric('tollgate_body_memory_bytes')) > LONG);
+});
+
+test('is given back when its stream has begun, however long that lasts', async () => {
+  await using upstream = await HostileUpstream.start({
+    script: [head(200, SSE_HEADERS), (c) => c.chunk(frame(contentChunk('x'))), (c) => c.silence()],
+  });
+  await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
+  const client = await gateway.open(request(500_000, { stream: true }));
+  await until(async () => (await gateway.metric('tollgate_body_memory_bytes')) > 500_000);
+  expect(await gateway.metric('tollgate_requests_in_flight')).toBe(1);
+  client.destroy();
 });

@@ -71,7 +71,7 @@ export class Attempt implements Sink, Source, Contender {
    */
   run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
     const { exchange, endpoint, contentType, facts } = this.#request;
-    const { upstream, forwarded } = this.#target;
+    const { upstream, forwarded, timeouts = upstream.config.timeouts } = this.#target;
     try {
       upstream.acquire();
     } catch (error) {
@@ -83,7 +83,6 @@ export class Attempt implements Sink, Source, Contender {
       this.#settle = resolve;
       this.#race?.enter(this);
       exchange.onStop(this.#onStop);
-      const { timeouts = upstream.config.timeouts } = this.#target;
       this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
       const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
@@ -223,6 +222,7 @@ export class Attempt implements Sink, Source, Contender {
   commit(): boolean {
     if (this.#race?.commit(this) === false) return false;
     this.#deadlines?.endSearch();
+    this.#observer.onCommit();
     return true;
   }
 

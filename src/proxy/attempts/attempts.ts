@@ -4,9 +4,8 @@ import { wrapError } from '../../errors.ts';
 import type { ResultClass } from '../../upstream/breaker/circuit-breaker.ts';
 import { blameFor, type Failure, failure, unauthorized } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
-import { type AttemptEnd, type FormBody, failed, type RelayRequest } from '../contracts/receiver.ts';
+import { type AttemptEnd, failed, type RelayRequest, type RequestContent } from '../contracts/receiver.ts';
 import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
-import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { Attempt } from './attempt.ts';
 import { mergeFailures, Race } from './hedge.ts';
@@ -28,21 +27,19 @@ interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */
   readonly request: RelayRequest;
   readonly route: Route;
-  /** The client's body, from which `scan` was made. */
-  readonly body: Buffer;
-  readonly scan: RequestScan;
-  /** A form; replaces both. */
-  readonly form?: FormBody | undefined;
   readonly resilience: Resilience;
   /** Of the request, for `balance: affinity`. */
   readonly affinity?: Affinity<Target> | undefined;
+  /** The client gets an answer, so that the content is not sent again. Called at most once for each attempt. */
+  readonly onCommit?: () => void;
 }
 
+type Step = Pick<PlannedTarget<Target>, 'target' | 'permit'>;
 type Reason = 'fallback' | 'retry' | 'resend' | 'token' | 'hedge';
 
-/** The attempts at one target of a race. */
+/** The attempts at one target. In a race, there are two. */
 interface Runner {
-  readonly race: Race;
+  readonly race?: Race;
   readonly isHedge: boolean;
   /** The latest attempt. */
   attempt?: Attempt;
@@ -50,12 +47,12 @@ interface Runner {
 
 export class Attempts {
   readonly #options: AttemptsOptions;
+  /** Undefined once an attempt is committed: an open stream holds no prompt. */
+  #content: RequestContent | undefined;
   readonly #plan: TargetPlan<Target>;
-  /** The latest attempt at each target. */
-  readonly #latest = new Map<Target, Attempt>();
   readonly #refusals: Refusals;
   /** Targets that a second round leaves out, because waiting cannot help. */
-  readonly #nonRetryable: Target[] = [];
+  #nonRetryable: readonly Target[] = [];
   /** A target of this round may succeed after a wait. */
   #mayRetry = false;
   /** Rounds over all targets, from 1. */
@@ -68,8 +65,9 @@ export class Attempts {
   /** At most one hedge per request. */
   #hasHedged = false;
 
-  constructor(options: AttemptsOptions) {
+  constructor(options: AttemptsOptions, content: RequestContent) {
     this.#options = options;
+    this.#content = content;
     const { route, resilience, request } = options;
     this.#endsAt = performance.now() + request.config.retry.deadline;
     this.#plan = new TargetPlan<Target>({
@@ -132,9 +130,9 @@ export class Attempts {
    * the same as a long answer.
    */
   #hedgeAfter(target: Target): number | undefined {
-    const { route, request, resilience, form } = this.#options;
+    const { route, request, resilience } = this.#options;
     // One connection answers in the order of its requests.
-    if (form?.isLive === true || request.endpoint.session !== undefined) return undefined;
+    if (this.#content?.form?.isLive === true || request.endpoint.session !== undefined) return undefined;
     if (route.hedge === undefined || !request.facts.stream || this.#hasHedged || route.targets.length < 2)
       return undefined;
     const { after } = route.hedge;
@@ -210,9 +208,8 @@ export class Attempts {
 
   /**
    * Asks one target. A stale keep-alive connection is no sign of its health: resends once on a new connection.
-   * @param runner in a race
    */
-  async #runTarget({ target, permit }: PlannedTarget<Target>, runner?: Runner): Promise<AttemptEnd> {
+  async #runTarget({ target, permit }: Step, runner: Runner = { isHedge: false }): Promise<AttemptEnd> {
     const { exchange } = this.#options.request;
     let outcome: ResultClass = { kind: 'neutral' };
     try {
@@ -225,16 +222,16 @@ export class Attempts {
         result = await this.#sendAuthorized({ target, permit }, true, runner);
       }
       const isRejected = result.kind === 'failed' && result.failure.isTokenRejected === true;
-      if (isRejected && (await this.#hasNewToken(target.upstream, token, runner))) {
+      if (isRejected && (await this.#hasNewToken(target.upstream, token ?? target.upstream.token, runner))) {
         this.#countExtra(target, 'token');
         result = await this.#sendAuthorized({ target, permit }, false, runner);
       }
       if (result.kind === 'superseded') return result;
       if (result.kind === 'failed')
-        result = failed(this.#refusals.judge(target, this.#latest.get(target), result.failure));
+        result = failed(this.#refusals.judge(target, runner.attempt, result.failure));
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
       if (result.kind === 'failed' && result.failure.retry === true) this.#mayRetry = true;
-      else this.#nonRetryable.push(target);
+      else this.#nonRetryable = [...this.#nonRetryable, target];
       return result;
     } finally {
       permit.release(outcome);
@@ -242,29 +239,24 @@ export class Attempts {
   }
 
   /** In a race, the hedge may resend. The leader may only when no hedge runs: a running hedge replaces its resend. */
-  #mayResend(runner: Runner | undefined): boolean {
+  #mayResend({ race, isHedge }: Runner): boolean {
     if (this.#isAtAttemptLimit) return false;
-    return runner === undefined || (!runner.race.isDecided && (runner.isHedge || runner.race.running === 0));
+    return race === undefined || (!race.isDecided && (isHedge || race.running === 0));
   }
 
   /** Fetches another token than the rejected one. @returns whether the request can be sent again with it */
   async #hasNewToken(
     upstream: Target['upstream'],
-    rejected = upstream.token,
-    runner?: Runner,
+    rejected: Target['upstream']['token'],
+    { race }: Runner,
   ): Promise<boolean> {
     if (rejected === undefined) return false;
-    const { form, request } = this.#options;
-    const isReplaced = await request.exchange.orStopped(upstream.replaceToken(rejected));
-    return isReplaced && form?.isSpent !== true && runner?.race.isDecided !== true;
+    const isReplaced = await this.#options.request.exchange.orStopped(upstream.replaceToken(rejected));
+    return isReplaced && this.#content?.form?.isSpent !== true && race?.isDecided !== true;
   }
 
   /** Waits for the token of the upstream if there is none. */
-  #sendAuthorized(
-    step: Pick<PlannedTarget<Target>, 'target' | 'permit'>,
-    fresh: boolean,
-    runner?: Runner,
-  ): Promise<AttemptEnd> {
+  #sendAuthorized(step: Step, fresh: boolean, runner: Runner): Promise<AttemptEnd> {
     const pending = step.target.upstream.authorize();
     if (pending === undefined) return this.#send(step, fresh, runner);
     const { exchange } = this.#options.request;
@@ -277,12 +269,12 @@ export class Attempts {
     );
   }
 
-  #send(
-    { target, permit }: Pick<PlannedTarget<Target>, 'target' | 'permit'>,
-    fresh: boolean,
-    runner?: Runner,
-  ): Promise<AttemptEnd> {
-    const { request, body, scan, form, resilience } = this.#options;
+  #send({ target, permit }: Step, fresh: boolean, runner: Runner): Promise<AttemptEnd> {
+    const { request, resilience } = this.#options;
+    const content = this.#content;
+    // The other attempt of the race was committed while this one waited for its token.
+    if (content === undefined) return Promise.resolve({ kind: 'superseded' });
+    const { body, scan, form } = content;
     const { latency } = resilience.statusOf(target);
     const observer = {
       onBegin: () => {
@@ -296,12 +288,15 @@ export class Attempts {
       },
       onSilence: (ms: number) => latency.observe(ms),
       onLost: (ms: number) => latency.observeAtLeast(ms),
+      onCommit: () => {
+        this.#content = undefined;
+        this.#options.onCommit?.();
+      },
     };
     const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption === true);
     const relayed = hideUsage ? { ...request, hideUsage } : request;
-    const attempt = new Attempt(relayed, target, observer, runner?.race);
-    this.#latest.set(target, attempt);
-    if (runner !== undefined) runner.attempt = attempt;
+    const attempt = new Attempt(relayed, target, observer, runner.race);
+    runner.attempt = attempt;
     const left = this.#sent === 0 ? request.config.retry.deadline : this.#remainingMs;
     return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
   }
@@ -309,7 +304,7 @@ export class Attempts {
   #mayContinue({ tryNextTarget, mayHaveExecuted = false }: Failure): boolean {
     if (
       !tryNextTarget ||
-      this.#options.form?.isSpent === true ||
+      this.#content?.form?.isSpent === true ||
       this.#isAtAttemptLimit ||
       this.#remainingMs <= 0 ||
       (mayHaveExecuted && this.#hasRepeated)

@@ -96,11 +96,14 @@ export class TargetPlan<T extends Ranked> {
   readonly #targets: readonly T[];
   readonly #isInService: (target: T) => boolean;
   /** Tried by this request in this round. */
-  #tried: T[] = [];
+  #tried: readonly T[] = [];
 
   constructor(options: TargetPlanOptions<T>) {
     this.#options = options;
-    this.#targets = options.targets.filter(({ weight }) => weight > 0);
+    const { targets } = options;
+    // Nearly always all of them: a request then needs no list of its own.
+    const isTried = ({ weight }: T) => weight > 0;
+    this.#targets = targets.every(isTried) ? targets : targets.filter(isTried);
     this.#isInService = options.isInService ?? (() => true);
   }
 
@@ -159,7 +162,7 @@ export class TargetPlan<T extends Ranked> {
 
   #take(target: T, admission: Permit | BreakerRejection): PlannedTarget<T> | undefined {
     if (admission.kind === 'rejection') return undefined;
-    this.#tried.push(target);
+    this.#tried = this.#tried.concat(target);
     return { kind: 'target', target, permit: admission };
   }
 

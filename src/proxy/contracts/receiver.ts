@@ -11,6 +11,7 @@ import type { Failure } from '../../upstream/error-outcome.ts';
 import type { UsageReads } from '../../upstream/usage-reads.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Quantities, Usage } from '../../wire/token-usage.ts';
+import type { RequestScan } from '../request/request-scan.ts';
 import type { Target } from '../routes/route-table.ts';
 import type { Endpoint, RequestFacts } from './endpoint.ts';
 
@@ -20,8 +21,19 @@ export interface FormBody {
   readonly isLive: boolean;
   /** Part of it was sent and discarded, so it cannot be sent again. */
   readonly isSpent: boolean;
+  /** Header value. */
+  readonly contentType: string;
   /** The body for one target. */
   bodyFor(target: Target): Buffer | BodySource;
+}
+
+/** What is sent to targets. */
+export interface RequestContent {
+  /** The client's body, from which `scan` was made. */
+  readonly body: Buffer;
+  readonly scan: RequestScan;
+  /** A form; replaces both. */
+  readonly form?: FormBody | undefined;
 }
 
 /** The largest stream event and JSON answers, in bytes. */
@@ -130,6 +142,8 @@ export interface AttemptObserver {
   onOutput(ms: number | undefined): void;
   /** The attempt was given up after this many milliseconds without output. */
   onSilence(ms: number): void;
+  /** The client gets this answer, and no other target is tried. May be called again. */
+  onCommit(): void;
   /** Another attempt won after this many milliseconds without output of this one. */
   onLost(ms: number): void;
 }

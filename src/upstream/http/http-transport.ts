@@ -160,6 +160,8 @@ class HttpCall implements Call, ResponseHandler {
 
   onWriteStart(): void {
     this.#isWriteStarted = true;
+    // From now on it cannot move.
+    this.#request = undefined;
     if (this.#isStreamed) this.#sink.onUpload?.();
     else this.#sink.onSent?.();
   }
