@@ -18,7 +18,7 @@ import {
 } from './limiter.ts';
 import type { Scope, Scopes } from './scope.ts';
 import { type Reservation, ScopeCounters } from './scope-counters.ts';
-import { capsOf, fits, type LimitUsage, rejectionOf, sumOf, UsageStates } from './verdict.ts';
+import { capsOf, type LimitUsage, rejectionOf, sumOf, UsageStates } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
   readonly initialTotals: InitialTotals;
@@ -204,7 +204,7 @@ export class MemoryLimiter implements Limiter {
     for (let index = 0; index < all.length; index += 1) {
       const [counters, scope] = [all[index], list[index]];
       if (counters === undefined || scope === undefined || counters.base !== undefined) return false;
-      if (!fits(counters.counts(moment), scope.active, amounts)) return false;
+      if (!counters.hasRoom(moment, scope.active, amounts)) return false;
     }
     return true;
   }

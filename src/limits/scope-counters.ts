@@ -2,6 +2,7 @@
 // nothing and reads no clock.
 import { eachTotal, LIMITS, type Limit, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
+import { type ActiveLimits, activeLimits } from './active-limits.ts';
 import type { Moment, UtcDate } from './calendar.ts';
 import type { LastKnownCounters } from './last-known.ts';
 import { type Amounts, NO_AMOUNTS } from './limiter.ts';
@@ -36,11 +37,19 @@ const byKind = (isIn: (limit: Limit) => boolean) => ({
 const MINUTE = byKind(({ window }) => window === 'minute');
 const DAY = byKind(({ window }) => window === 'day');
 const MONTH = byKind(({ window }) => window === 'month');
+const ALL = byKind(() => true);
 const ALL_MINUTE = indexesOf(({ window }) => window === 'minute');
 const ALL_TOTALS = TOTAL_LIMITS.map(({ index }) => index);
-const RUNNING = LIMITS.findIndex(({ counts }) => counts === 'running');
+const ALL_RUNNING = indexesOf(({ counts }) => counts === 'running');
 type Indexes = ReturnType<typeof byKind>;
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
+const NO_COUNTS: readonly number[] = LIMITS.map(() => 0);
+
+/** What may be counted of each kind, beside the counts when the counters were last set, until one of some limits is reached. */
+interface Room extends Record<Limit['counts'], number> {
+  readonly active: ActiveLimits;
+}
+const NO_ROOM: Room = { active: activeLimits({}), requests: 0, tokens: 0, cost: 0, running: 0 };
 
 export class ScopeCounters {
   /** As it was made first: its limits may have changed. */
@@ -52,8 +61,13 @@ export class ScopeCounters {
   base: LastKnownCounters | undefined;
   /** Of running requests. The counters include what they hold. */
   readonly #reservations: Reservation[] = [];
-  /** In the order of the table; 0 where the window has ended, or nothing is known. */
-  readonly #counts: number[] = LIMITS.map(() => 0);
+  /** In the order of the table, when a window began or a count was corrected last. It does not change: usages share it. */
+  #before = NO_COUNTS;
+  // Counted since then, in every window.
+  #requests = 0;
+  #tokens = 0;
+  #cost = 0;
+  #room = NO_ROOM;
   #windowStart = Number.NEGATIVE_INFINITY;
   #knowledge: Knowledge = 'nothing';
   /** Of the totals, where something is known. */
@@ -82,9 +96,11 @@ export class ScopeCounters {
       this.forgetTotals();
       return false;
     }
+    const counts = this.#counts();
     for (const limit of TOTAL_LIMITS) {
-      if (date[limit.window] > held[limit.window]) this.#counts[limit.index] = this.#reservedIn(limit, date);
+      if (date[limit.window] > held[limit.window]) counts[limit.index] = this.#reservedIn(limit, date);
     }
+    this.#set(counts);
     this.#date = date;
     return true;
   }
@@ -103,7 +119,7 @@ export class ScopeCounters {
     this.forgetTotals();
     this.#openWindow(windowEndsAt > now ? windowEndsAt - this.#windowMs : Number.NEGATIVE_INFINITY);
     for (const reservation of this.#reservations) {
-      this.#count(MINUTE, 1, reservation.amounts);
+      this.#count(1, reservation.amounts);
       reservation.windowStart = this.#windowStart;
     }
     if (hasTotals) this.setTotals(NO_TOTALS, date);
@@ -115,28 +131,39 @@ export class ScopeCounters {
    */
   setTotals(totals: HolderTotals | undefined, date: UtcDate): void {
     const isKept = this.knowsTotals(date);
+    const counts = this.#counts();
     for (const limit of TOTAL_LIMITS) {
       const reserved = this.#reservedIn(limit, date);
       // What was settled while totals were provisional may not have reached the store yet.
-      const settled = isKept ? this.#at(limit.index) - reserved : 0;
-      this.#counts[limit.index] = Math.max(settled, totals?.[limit.name] ?? 0) + reserved;
+      const settled = isKept ? (counts[limit.index] ?? 0) - reserved : 0;
+      counts[limit.index] = Math.max(settled, totals?.[limit.name] ?? 0) + reserved;
     }
+    this.#set(counts);
     this.#date = date;
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
   }
 
-  /** The counts at this moment, in the order of the table. They change with the next call. */
-  counts({ now, date }: Moment): readonly number[] {
-    if (!this.#isOpen(now) && this.#windowStart !== Number.NEGATIVE_INFINITY)
-      this.#openWindow(Number.NEGATIVE_INFINITY);
-    this.knowsTotals(date);
-    return this.#counts;
+  /**
+   * Whether a new request fits, as `rejectionOf` says with reasons. Asked for every request, so that the limits of one kind are one
+   * comparison.
+   */
+  hasRoom(moment: Moment, active: ActiveLimits, { tokens, cost }: Amounts): boolean {
+    this.#roll(moment);
+    if (this.#room.active !== active) this.#room = roomIn(active, this.#before);
+    const room = this.#room;
+    return (
+      this.#requests < room.requests &&
+      this.#tokens + tokens <= room.tokens &&
+      (cost === 0 || this.#cost + cost <= room.cost) &&
+      this.running < room.running
+    );
   }
 
   usage(moment: Moment): LimitUsage {
-    const counts = this.counts(moment).slice();
+    this.#roll(moment);
     const { now, wallMs, date } = moment;
-    return { wallMs, date, windowLeftMs: Math.max(0, this.#windowStart + this.#windowMs - now), counts };
+    const windowLeftMs = Math.max(0, this.#windowStart + this.#windowMs - now);
+    return { wallMs, date, windowLeftMs, counts: this.#counts() };
   }
 
   /** The usage without the amounts that one of its requests has reserved. */
@@ -162,7 +189,7 @@ export class ScopeCounters {
       amountsDate: date,
       requestDate: date,
     };
-    this.#counts[RUNNING] = this.#reservations.push(reservation);
+    this.#reservations.push(reservation);
     return reservation;
   }
 
@@ -192,30 +219,37 @@ export class ScopeCounters {
       this.#reservations[last.position] = last;
     }
     reservation.position = -1;
-    this.#counts[RUNNING] = this.#reservations.length;
   }
 
   #add({ now, date }: Moment, requests: number, amounts: Amounts): void {
     if (!this.#isOpen(now)) this.#openWindow(now);
-    this.#count(MINUTE, requests, amounts);
-    if (!this.knowsTotals(date)) return;
-    this.#count(DAY, requests, amounts);
-    this.#count(MONTH, requests, amounts);
+    this.knowsTotals(date);
+    this.#count(requests, amounts);
   }
 
-  #count(indexes: Indexes, requests: number, { tokens, cost }: Amounts): void {
-    add(this.#counts, indexes.requests, requests);
-    add(this.#counts, indexes.tokens, tokens);
-    add(this.#counts, indexes.cost, cost);
+  /** Unknown totals are set before they are used. */
+  #count(requests: number, { tokens, cost }: Amounts): void {
+    this.#requests += requests;
+    this.#tokens += tokens;
+    this.#cost += cost;
   }
 
   /** @param real in place of what is reserved */
   #replace({ now, date }: Moment, { windowStart, amountsDate, amounts }: Reservation, real: Amounts): void {
-    const counts = this.#counts;
-    if (this.#isOpen(now) && windowStart === this.#windowStart) replace(counts, MINUTE, amounts, real);
-    if (!this.knowsTotals(date)) return;
-    replace(counts, DAY, amountsDate.day === date.day ? amounts : NO_AMOUNTS, real);
-    replace(counts, MONTH, amountsDate.month === date.month ? amounts : NO_AMOUNTS, real);
+    const isInMinute = this.#isOpen(now) && windowStart === this.#windowStart;
+    const isKnown = this.knowsTotals(date);
+    if (isInMinute && amountsDate === date) {
+      this.#tokens += real.tokens - amounts.tokens;
+      this.#cost += real.cost - amounts.cost;
+      return;
+    }
+    const counts = this.#counts();
+    if (isInMinute) replace(counts, MINUTE, amounts, real);
+    if (isKnown) {
+      replace(counts, DAY, amountsDate.day === date.day ? amounts : NO_AMOUNTS, real);
+      replace(counts, MONTH, amountsDate.month === date.month ? amounts : NO_AMOUNTS, real);
+    }
+    this.#set(counts);
   }
 
   /** What running requests hold of the total of a date. */
@@ -228,8 +262,11 @@ export class ScopeCounters {
     return sum;
   }
 
-  #at(index: number): number {
-    return this.#counts[index] ?? 0;
+  /** Starts new windows where the old ones have ended. */
+  #roll({ now, date }: Moment): void {
+    if (!this.#isOpen(now) && this.#windowStart !== Number.NEGATIVE_INFINITY)
+      this.#openWindow(Number.NEGATIVE_INFINITY);
+    this.knowsTotals(date);
   }
 
   #openWindow(start: number): void {
@@ -238,7 +275,26 @@ export class ScopeCounters {
   }
 
   #clear(indexes: readonly number[]): void {
-    for (const index of indexes) this.#counts[index] = 0;
+    const counts = this.#counts();
+    for (const index of indexes) counts[index] = 0;
+    this.#set(counts);
+  }
+
+  /** The present ones, in the order of the table; 0 where the window has ended. */
+  #counts(): number[] {
+    const counts = this.#before.slice();
+    add(counts, ALL.requests, this.#requests);
+    add(counts, ALL.tokens, this.#tokens);
+    add(counts, ALL.cost, this.#cost);
+    add(counts, ALL_RUNNING, this.running);
+    return counts;
+  }
+
+  #set(counts: number[]): void {
+    for (const index of ALL_RUNNING) counts[index] = 0;
+    this.#before = counts;
+    this.#requests = this.#tokens = this.#cost = 0;
+    this.#room = NO_ROOM;
   }
 
   #isOpen(now: number): boolean {
@@ -246,8 +302,15 @@ export class ScopeCounters {
   }
 }
 
+function roomIn(active: ActiveLimits, before: readonly number[]): Room {
+  const room = { active, requests: Infinity, tokens: Infinity, cost: Infinity, running: Infinity };
+  for (const { limit, max } of active.list)
+    room[limit.counts] = Math.min(room[limit.counts], max - (before[limit.index] ?? 0));
+  return room;
+}
+
 function add(counts: number[], indexes: readonly number[], amount: number): void {
-  for (const index of indexes) counts[index] = (counts[index] ?? 0) + amount;
+  for (const index of indexes) counts[index] = Math.max(0, (counts[index] ?? 0) + amount);
 }
 
 function replace(counts: number[], { tokens, cost }: Indexes, reserved: Amounts, real: Amounts): void {

@@ -72,15 +72,6 @@ export function rejectionOf(
   };
 }
 
-/** Whether a new request fits in a scope: what `rejectionOf` says, without the reasons. */
-export function fits(counts: readonly number[], { list }: ActiveLimits, amounts: Amounts): boolean {
-  for (const { limit, max } of list) {
-    const amount = amountOf(limit, amounts, false);
-    if (amount !== undefined && (counts[limit.index] ?? 0) + amount > max) return false;
-  }
-  return true;
-}
-
 /** What a request adds to a limit. @returns undefined where the limit does not concern it: what costs nothing fits in any budget */
 function amountOf({ counts }: Limit, { tokens, cost }: Amounts, hasSlot: boolean): number | undefined {
   switch (counts) {
