@@ -33,6 +33,8 @@ export interface MemoryLimiterOptions {
   readonly maxScopes?: number;
 }
 
+/** In place of a generation: other counters have taken over. */
+const FORGOTTEN = -1;
 /** Those with running requests are passed over; a new scope looks at no more than this many. */
 const MAX_STEPS = 16;
 
@@ -48,6 +50,7 @@ export class MemoryLimiter implements Limiter {
   #shared: SharedCounters | undefined;
   /** By scope. Of those without running requests, the longest idle are first; up to half of the maximum, the first seen. */
   readonly #known = new Map<string, ScopeCounters>();
+  readonly #found = new WeakMap<Scopes, readonly ScopeCounters[]>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
 
@@ -76,6 +79,8 @@ export class MemoryLimiter implements Limiter {
     const all = this.#allCounters(scopes);
     const whole = wholeAmounts(amounts);
     const lease = held instanceof MemoryLease ? held : undefined;
+    if (lease === undefined && this.#fits(scopes, all, whole, moment))
+      return this.#reserve(scopes, all, whole, lease, moment);
     if (scopes.needTotals) {
       const missing = this.#missing(scopes, all, moment);
       if (missing.length > 0) {
@@ -169,23 +174,29 @@ export class MemoryLimiter implements Limiter {
     held: MemoryLease | undefined,
     moment: Moment,
   ): Admission {
-    if (held !== undefined || !this.#fits(scopes, all, amounts, moment)) {
-      const checks = all.map((counters, index) => {
-        const usage = this.#usage(counters, moment);
-        const own = held?.reservationIn(counters);
-        return {
-          usage: own === undefined ? usage : counters.without(usage, own),
-          hasSlot: own !== undefined,
-          caps: this.#caps(counters, scopes.list[index]?.active, moment),
-        };
-      });
-      const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
-      if (rejection !== undefined) {
-        for (const counters of all) this.#touch(counters);
-        this.#trim();
-        return rejection;
-      }
-    }
+    const checks = all.map((counters, index) => {
+      const usage = this.#usage(counters, moment)();
+      const own = held?.reservationIn(counters);
+      return {
+        usage: own === undefined ? usage : counters.without(usage, own),
+        hasSlot: own !== undefined,
+        caps: this.#caps(counters, scopes.list[index]?.active, moment),
+      };
+    });
+    const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
+    if (rejection === undefined) return this.#reserve(scopes, all, amounts, held, moment);
+    for (const counters of all) this.#touch(counters);
+    this.#trim();
+    return rejection;
+  }
+
+  #reserve(
+    scopes: Scopes,
+    all: readonly ScopeCounters[],
+    amounts: Amounts,
+    held: MemoryLease | undefined,
+    moment: Moment,
+  ): Admission {
     const lease = held ?? new MemoryLease(amounts, (real) => this.#settle(lease, real));
     for (const counters of all) {
       const own = held?.reservationIn(counters);
@@ -203,7 +214,7 @@ export class MemoryLimiter implements Limiter {
     if (this.#shared?.fleet() !== undefined) return false;
     for (let index = 0; index < all.length; index += 1) {
       const [counters, scope] = [all[index], list[index]];
-      if (counters === undefined || scope === undefined || counters.base !== undefined) return false;
+      if (counters === undefined || scope === undefined) return false;
       if (!counters.hasRoom(moment, scope.active, amounts)) return false;
     }
     return true;
@@ -216,9 +227,11 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** What is counted here, and in Redis before. */
-  #usage(counters: ScopeCounters, moment: Moment): LimitUsage {
+  #usage(counters: ScopeCounters, moment: Moment): () => LimitUsage {
     const usage = counters.usage(moment);
-    return counters.base === undefined ? usage : sumOf(usage, counters.base.at(moment));
+    if (counters.base === undefined) return usage;
+    const sum = sumOf(usage(), counters.base.at(moment));
+    return () => sum;
   }
 
   #caps(
@@ -249,9 +262,12 @@ export class MemoryLimiter implements Limiter {
     this.#known.set(id, counters);
   }
 
-  #allCounters({ list }: Scopes): ScopeCounters[] {
-    const all: ScopeCounters[] = [];
-    for (const scope of list) all.push(this.#countersOf(scope));
+  #allCounters(scopes: Scopes): readonly ScopeCounters[] {
+    const found = this.#shared === undefined ? this.#found.get(scopes) : undefined;
+    if (found?.every(({ generation }) => generation === this.#generation)) return found;
+    const all = scopes.list.map((scope) => this.#countersOf(scope));
+    // What Redis says last may be news at any time.
+    if (this.#shared === undefined) this.#found.set(scopes, all);
     return all;
   }
 
@@ -287,6 +303,7 @@ export class MemoryLimiter implements Limiter {
       steps += 1;
       this.#known.delete(id);
       if (counters.running > 0) this.#known.set(id, counters);
+      else counters.generation = FORGOTTEN;
     }
     this.#options.metrics.limitHolders.set(this.size);
   }

@@ -256,7 +256,7 @@ function isProvisional(value: Buffer): boolean {
 
 /** What is left of the limits of each scope. */
 export function statesOf({ list }: Scopes, usages: readonly LimitUsage[]): ScopeStates {
-  return usages.map((usage, index) => new UsageStates(usage, (list[index] ?? list[0]).active));
+  return usages.map((usage, index) => new UsageStates(() => usage, (list[index] ?? list[0]).active));
 }
 
 /** What is used in each scope. */

@@ -2,31 +2,39 @@
 // nothing and reads no clock.
 import { eachTotal, LIMITS, type Limit, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
-import { type ActiveLimits, activeLimits } from './active-limits.ts';
-import type { Moment, UtcDate } from './calendar.ts';
+import { type ActiveLimits, NO_ROOM, roomIn } from './active-limits.ts';
+import { type Moment, type UtcDate, utcDateAt } from './calendar.ts';
 import type { LastKnownCounters } from './last-known.ts';
 import { type Amounts, NO_AMOUNTS } from './limiter.ts';
 import type { Scope } from './scope.ts';
 import type { LimitUsage } from './verdict.ts';
 
+/** The windows that count at one time. They are compared by identity first. */
+interface Windows {
+  /** Of the minute, in monotonic milliseconds; 0 while none is open. */
+  readonly end: number;
+  /** The day and the month. */
+  readonly date: UtcDate;
+}
+
 /** What a request holds in one scope until it is settled. */
 export interface Reservation {
   readonly counters: ScopeCounters;
-  /** Its position among the running requests of the scope; -1 when it is settled. */
-  position: number;
   amounts: Amounts;
-  /** Start of the minute window that holds the amounts. */
-  windowStart: number;
-  /** Whose totals hold the amounts. */
-  amountsDate: UtcDate;
+  /** They hold the amounts. */
+  windows: Windows;
   /** Whose totals count the request. */
   readonly requestDate: UtcDate;
+  isSettled: boolean;
+  /** The running requests of the scope are a list. */
+  previous: Reservation | undefined;
+  next: Reservation | undefined;
 }
 
 /** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
 
-/** Indexes in the table: loops over rows are several times slower, and they run for every request. */
+/** Indexes in the table. */
 const indexesOf = (isPicked: (limit: Limit) => boolean): readonly number[] =>
   LIMITS.filter(isPicked).map(({ index }) => index);
 const byKind = (isIn: (limit: Limit) => boolean) => ({
@@ -34,22 +42,17 @@ const byKind = (isIn: (limit: Limit) => boolean) => ({
   tokens: indexesOf((limit) => isIn(limit) && limit.counts === 'tokens'),
   cost: indexesOf((limit) => isIn(limit) && limit.counts === 'cost'),
 });
+const ALL = byKind(() => true);
 const MINUTE = byKind(({ window }) => window === 'minute');
 const DAY = byKind(({ window }) => window === 'day');
 const MONTH = byKind(({ window }) => window === 'month');
-const ALL = byKind(() => true);
 const ALL_MINUTE = indexesOf(({ window }) => window === 'minute');
 const ALL_TOTALS = TOTAL_LIMITS.map(({ index }) => index);
 const ALL_RUNNING = indexesOf(({ counts }) => counts === 'running');
 type Indexes = ReturnType<typeof byKind>;
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 const NO_COUNTS: readonly number[] = LIMITS.map(() => 0);
-
-/** What may be counted of each kind, beside the counts when the counters were last set, until one of some limits is reached. */
-interface Room extends Record<Limit['counts'], number> {
-  readonly active: ActiveLimits;
-}
-const NO_ROOM: Room = { active: activeLimits({}), requests: 0, tokens: 0, cost: 0, running: 0 };
+const NO_WINDOWS: Windows = { end: 0, date: utcDateAt(0) };
 
 export class ScopeCounters {
   /** As it was made first: its limits may have changed. */
@@ -59,19 +62,19 @@ export class ScopeCounters {
   generation = 0;
   /** Counted by Redis before these counters started; they count beside it. */
   base: LastKnownCounters | undefined;
-  /** Of running requests. The counters include what they hold. */
-  readonly #reservations: Reservation[] = [];
-  /** In the order of the table, when a window began or a count was corrected last. It does not change: usages share it. */
+  /** Requests that run, and the last of their reservations. The counters include what they hold. */
+  #running = 0;
+  #last: Reservation | undefined;
+  /** In the order of the table, when a window began or a count was corrected last. They stay as they are: usages share them. */
   #before = NO_COUNTS;
-  // Counted since then, in every window.
+  // Counted since then, in all windows alike.
   #requests = 0;
   #tokens = 0;
   #cost = 0;
   #room = NO_ROOM;
-  #windowStart = Number.NEGATIVE_INFINITY;
+  #windows = NO_WINDOWS;
+  /** Of the totals. */
   #knowledge: Knowledge = 'nothing';
-  /** Of the totals, where something is known. */
-  #date: UtcDate | undefined;
 
   constructor(scope: Scope, windowMs: number) {
     this.scope = scope;
@@ -79,7 +82,7 @@ export class ScopeCounters {
   }
 
   get running(): number {
-    return this.#reservations.length;
+    return this.#running;
   }
 
   get isProvisional(): boolean {
@@ -88,21 +91,8 @@ export class ScopeCounters {
 
   /** Whether the totals are those of this date. Starts new windows where the old ones have ended. */
   knowsTotals(date: UtcDate): boolean {
-    const held = this.#date;
-    if (held === undefined || this.#knowledge === 'nothing') return false;
-    if (held === date) return true;
-    // The clock was set back: the totals of the earlier date are gone.
-    if (date.day < held.day || date.month < held.month) {
-      this.forgetTotals();
-      return false;
-    }
-    const counts = this.#counts();
-    for (const limit of TOTAL_LIMITS) {
-      if (date[limit.window] > held[limit.window]) counts[limit.index] = this.#reservedIn(limit, date);
-    }
-    this.#set(counts);
-    this.#date = date;
-    return true;
+    if (date !== this.#windows.date) this.#setDate(date);
+    return this.#knowledge !== 'nothing';
   }
 
   forgetTotals(): void {
@@ -117,10 +107,11 @@ export class ScopeCounters {
    */
   restart(windowEndsAt: number, hasTotals: boolean, { now, date }: Moment): void {
     this.forgetTotals();
-    this.#openWindow(windowEndsAt > now ? windowEndsAt - this.#windowMs : Number.NEGATIVE_INFINITY);
-    for (const reservation of this.#reservations) {
+    this.#openWindow(windowEndsAt > now ? windowEndsAt : 0);
+    const { end } = this.#windows;
+    for (const reservation of this.#reservations()) {
       this.#count(1, reservation.amounts);
-      reservation.windowStart = this.#windowStart;
+      reservation.windows = { end, date: reservation.windows.date };
     }
     if (hasTotals) this.setTotals(NO_TOTALS, date);
   }
@@ -139,68 +130,75 @@ export class ScopeCounters {
       counts[limit.index] = Math.max(settled, totals?.[limit.name] ?? 0) + reserved;
     }
     this.#set(counts);
-    this.#date = date;
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
   }
 
-  /**
-   * Whether a new request fits, as `rejectionOf` says with reasons. Asked for every request, so that the limits of one kind are one
-   * comparison.
-   */
+  /** Whether a new request fits, where nothing else than these counters decides: what `rejectionOf` says, without reasons. */
   hasRoom(moment: Moment, active: ActiveLimits, { tokens, cost }: Amounts): boolean {
     this.#roll(moment);
     if (this.#room.active !== active) this.#room = roomIn(active, this.#before);
     const room = this.#room;
     return (
+      this.base === undefined &&
+      (this.#knowledge === 'all' || !active.needTotals) &&
       this.#requests < room.requests &&
       this.#tokens + tokens <= room.tokens &&
       (cost === 0 || this.#cost + cost <= room.cost) &&
-      this.running < room.running
+      this.#running < room.running
     );
   }
 
-  usage(moment: Moment): LimitUsage {
+  /** The usage at this moment. It is added up when it is read, which may be later. */
+  usage(moment: Moment): () => LimitUsage {
     this.#roll(moment);
-    const { now, wallMs, date } = moment;
-    const windowLeftMs = Math.max(0, this.#windowStart + this.#windowMs - now);
-    return { wallMs, date, windowLeftMs, counts: this.#counts() };
+    const { end } = this.#windows;
+    const before = this.#before;
+    const [requests, tokens, cost, running] = [this.#requests, this.#tokens, this.#cost, this.#running];
+    return () => ({
+      wallMs: moment.wallMs,
+      date: moment.date,
+      windowLeftMs: Math.max(0, end - moment.now),
+      counts: countsOf(before, requests, tokens, cost, running),
+    });
   }
 
   /** The usage without the amounts that one of its requests has reserved. */
-  without(usage: LimitUsage, { windowStart, amountsDate, amounts }: Reservation): LimitUsage {
+  without(usage: LimitUsage, { windows, amounts }: Reservation): LimitUsage {
     const counts = usage.counts.slice();
     const { date } = usage;
     const isKnown = this.#knowledge !== 'nothing';
-    if (usage.windowLeftMs > 0 && windowStart === this.#windowStart)
+    if (usage.windowLeftMs > 0 && windows.end === this.#windows.end)
       replace(counts, MINUTE, amounts, NO_AMOUNTS);
-    if (isKnown && amountsDate.day === date.day) replace(counts, DAY, amounts, NO_AMOUNTS);
-    if (isKnown && amountsDate.month === date.month) replace(counts, MONTH, amounts, NO_AMOUNTS);
+    if (isKnown && windows.date.day === date.day) replace(counts, DAY, amounts, NO_AMOUNTS);
+    if (isKnown && windows.date.month === date.month) replace(counts, MONTH, amounts, NO_AMOUNTS);
     return { ...usage, counts };
   }
 
   reserve(moment: Moment, amounts: Amounts): Reservation {
     this.#add(moment, 1, amounts);
-    const { date } = moment;
-    const reservation = {
+    const previous = this.#last;
+    const reservation: Reservation = {
       counters: this,
-      position: this.#reservations.length,
       amounts,
-      windowStart: this.#windowStart,
-      amountsDate: date,
-      requestDate: date,
+      windows: this.#windows,
+      requestDate: moment.date,
+      isSettled: false,
+      previous,
+      next: undefined,
     };
-    this.#reservations.push(reservation);
+    if (previous !== undefined) previous.next = reservation;
+    this.#last = reservation;
+    this.#running += 1;
     return reservation;
   }
 
   /** Replaces the reserved amounts of a running request. */
   change(moment: Moment, reservation: Reservation, amounts: Amounts): void {
-    if (reservation.position < 0) return;
+    if (reservation.isSettled) return;
     this.#replace(moment, reservation, NO_AMOUNTS);
     this.add(moment, amounts);
     reservation.amounts = amounts;
-    reservation.windowStart = this.#windowStart;
-    reservation.amountsDate = moment.date;
+    reservation.windows = this.#windows;
   }
 
   /** Counts amounts without a reservation. */
@@ -210,24 +208,27 @@ export class ScopeCounters {
 
   /** Replaces the estimate by the real amounts in the windows that still count it. The second time does nothing. */
   settle(moment: Moment, reservation: Reservation, amounts: Amounts): void {
-    if (reservation.position < 0) return;
+    if (reservation.isSettled) return;
     this.#replace(moment, reservation, amounts);
-    // The last takes its position.
-    const last = this.#reservations.pop();
-    if (last !== undefined && last !== reservation) {
-      last.position = reservation.position;
-      this.#reservations[last.position] = last;
-    }
-    reservation.position = -1;
+    reservation.isSettled = true;
+    const { previous, next } = reservation;
+    if (previous !== undefined) previous.next = next;
+    if (next !== undefined) next.previous = previous;
+    else this.#last = previous;
+    this.#running -= 1;
+  }
+
+  *#reservations(): Generator<Reservation> {
+    for (let each = this.#last; each !== undefined; each = each.previous) yield each;
   }
 
   #add({ now, date }: Moment, requests: number, amounts: Amounts): void {
-    if (!this.#isOpen(now)) this.#openWindow(now);
-    this.knowsTotals(date);
+    if (now >= this.#windows.end) this.#openWindow(now + this.#windowMs);
+    if (date !== this.#windows.date) this.#setDate(date);
     this.#count(requests, amounts);
   }
 
-  /** Unknown totals are set before they are used. */
+  /** Totals count, too, where they are not known: they are set before they are used. */
   #count(requests: number, { tokens, cost }: Amounts): void {
     this.#requests += requests;
     this.#tokens += tokens;
@@ -235,19 +236,19 @@ export class ScopeCounters {
   }
 
   /** @param real in place of what is reserved */
-  #replace({ now, date }: Moment, { windowStart, amountsDate, amounts }: Reservation, real: Amounts): void {
-    const isInMinute = this.#isOpen(now) && windowStart === this.#windowStart;
+  #replace({ now, date }: Moment, { windows, amounts }: Reservation, real: Amounts): void {
     const isKnown = this.knowsTotals(date);
-    if (isInMinute && amountsDate === date) {
+    const { end } = this.#windows;
+    if (windows === this.#windows && now < end) {
       this.#tokens += real.tokens - amounts.tokens;
       this.#cost += real.cost - amounts.cost;
       return;
     }
     const counts = this.#counts();
-    if (isInMinute) replace(counts, MINUTE, amounts, real);
+    if (windows.end === end && now < end) replace(counts, MINUTE, amounts, real);
     if (isKnown) {
-      replace(counts, DAY, amountsDate.day === date.day ? amounts : NO_AMOUNTS, real);
-      replace(counts, MONTH, amountsDate.month === date.month ? amounts : NO_AMOUNTS, real);
+      replace(counts, DAY, windows.date.day === date.day ? amounts : NO_AMOUNTS, real);
+      replace(counts, MONTH, windows.date.month === date.month ? amounts : NO_AMOUNTS, real);
     }
     this.#set(counts);
   }
@@ -255,23 +256,39 @@ export class ScopeCounters {
   /** What running requests hold of the total of a date. */
   #reservedIn(limit: TotalLimit, date: UtcDate): number {
     let sum = 0;
-    for (const { amounts, amountsDate, requestDate } of this.#reservations) {
-      const heldIn = limit.counts === 'requests' ? requestDate : amountsDate;
+    for (const { amounts, windows, requestDate } of this.#reservations()) {
+      const heldIn = limit.counts === 'requests' ? requestDate : windows.date;
       if (heldIn[limit.window] === date[limit.window]) sum += amountOf(limit, amounts);
     }
     return sum;
   }
 
-  /** Starts new windows where the old ones have ended. */
+  /** Starts new windows where the old ones have ended; that of the minute is opened by the next request. */
   #roll({ now, date }: Moment): void {
-    if (!this.#isOpen(now) && this.#windowStart !== Number.NEGATIVE_INFINITY)
-      this.#openWindow(Number.NEGATIVE_INFINITY);
-    this.knowsTotals(date);
+    const { end } = this.#windows;
+    if (now >= end && end > 0) this.#openWindow(0);
+    if (date !== this.#windows.date) this.#setDate(date);
   }
 
-  #openWindow(start: number): void {
-    this.#windowStart = start;
+  #openWindow(end: number): void {
+    this.#windows = { end, date: this.#windows.date };
     this.#clear(ALL_MINUTE);
+  }
+
+  #setDate(date: UtcDate): void {
+    const { end, date: last } = this.#windows;
+    this.#windows = { end, date };
+    if (this.#knowledge === 'nothing') return;
+    // The clock was set back: the totals of the earlier date are gone.
+    if (date.day < last.day || date.month < last.month) {
+      this.forgetTotals();
+      return;
+    }
+    const counts = this.#counts();
+    for (const limit of TOTAL_LIMITS) {
+      if (date[limit.window] > last[limit.window]) counts[limit.index] = this.#reservedIn(limit, date);
+    }
+    this.#set(counts);
   }
 
   #clear(indexes: readonly number[]): void {
@@ -280,14 +297,9 @@ export class ScopeCounters {
     this.#set(counts);
   }
 
-  /** The present ones, in the order of the table; 0 where the window has ended. */
+  /** In the order of the table; 0 where the window has ended, or nothing is known. */
   #counts(): number[] {
-    const counts = this.#before.slice();
-    add(counts, ALL.requests, this.#requests);
-    add(counts, ALL.tokens, this.#tokens);
-    add(counts, ALL.cost, this.#cost);
-    add(counts, ALL_RUNNING, this.running);
-    return counts;
+    return countsOf(this.#before, this.#requests, this.#tokens, this.#cost, this.#running);
   }
 
   #set(counts: number[]): void {
@@ -296,17 +308,21 @@ export class ScopeCounters {
     this.#requests = this.#tokens = this.#cost = 0;
     this.#room = NO_ROOM;
   }
-
-  #isOpen(now: number): boolean {
-    return now < this.#windowStart + this.#windowMs;
-  }
 }
 
-function roomIn(active: ActiveLimits, before: readonly number[]): Room {
-  const room = { active, requests: Infinity, tokens: Infinity, cost: Infinity, running: Infinity };
-  for (const { limit, max } of active.list)
-    room[limit.counts] = Math.min(room[limit.counts], max - (before[limit.index] ?? 0));
-  return room;
+function countsOf(
+  before: readonly number[],
+  requests: number,
+  tokens: number,
+  cost: number,
+  running: number,
+): number[] {
+  const counts = before.slice();
+  add(counts, ALL.requests, requests);
+  add(counts, ALL.tokens, tokens);
+  add(counts, ALL.cost, cost);
+  add(counts, ALL_RUNNING, running);
+  return counts;
 }
 
 function add(counts: number[], indexes: readonly number[], amount: number): void {

@@ -137,12 +137,18 @@ export function sumOf(one: LimitUsage, other: LimitUsage): LimitUsage {
 /** The states that follow from what was used at one moment. */
 export class UsageStates implements LimitStates {
   readonly active: ActiveLimits;
-  readonly #usage: LimitUsage;
+  readonly #read: () => LimitUsage;
+  #known: LimitUsage | undefined;
 
-  /** @param usage stays as it is */
-  constructor(usage: LimitUsage, active: ActiveLimits) {
-    this.#usage = usage;
+  /** @param read called when somebody asks; returns what was used at that one moment */
+  constructor(read: () => LimitUsage, active: ActiveLimits) {
+    this.#read = read;
     this.active = active;
+  }
+
+  get #usage(): LimitUsage {
+    this.#known ??= this.#read();
+    return this.#known;
   }
 
   of(name: LimitName): LimitState | undefined {

@@ -1,8 +1,20 @@
 // The behaviour of the memory limiter alone: synchronous decisions, bounded memory, and independence of the wall clock.
 import { expect, test } from 'vitest';
+import { NO_AMOUNTS } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
-import { OfHolder } from './of-holder.ts';
-import { admitted, Counters, memoryRig, NOON, newHolder, refused, Store, seedsOf } from './setting.ts';
+import { makeScopes, type Scopes } from '../../src/limits/scope.ts';
+import { holderScope, holderScopes, OfHolder } from './of-holder.ts';
+import {
+  admitted,
+  Counters,
+  memoryRig,
+  NOON,
+  newHolder,
+  refused,
+  Store,
+  seedsOf,
+  totals,
+} from './setting.ts';
 
 const LIMITS = { requests_per_minute: 2, requests_per_day: 100, concurrency: 5 };
 
@@ -72,4 +84,42 @@ test('the number of holders is bounded; those without requests are evicted first
   admitted(await limiter.admit('new', once, 0)).lease.settle(0);
   for (let number = 0; number < 10; number += 1) await limiter.admit('new', once, 0);
   expect([limiter.real.size, counters.holders, counters.leases]).toEqual([3, 3, 0]);
+});
+
+test('scopes whose counters were evicted are counted by the new ones, whichever request of theirs comes first', async () => {
+  const counters = new Counters();
+  const limiter = new MemoryLimiter({
+    initialTotals: seedsOf(new Store(), counters),
+    metrics: counters,
+    maxScopes: 2,
+    now: () => 0,
+  });
+  const once = { requests_per_minute: 1 };
+  const [cached, fresh] = [
+    makeScopes('a', [holderScope('a', once)]),
+    makeScopes('a', [holderScope('a', once)]),
+  ];
+  const admit = async (scopes: Scopes) => {
+    const admission = await limiter.admit(scopes, NO_AMOUNTS);
+    if (admission.kind === 'admitted') admission.lease.settle(NO_AMOUNTS);
+    return admission.kind;
+  };
+  expect([await admit(cached), await admit(cached)]).toEqual(['admitted', 'refused']);
+  for (const other of ['b', 'c']) await admit(holderScopes(other, once));
+  expect([await admit(cached), await admit(fresh), await admit(cached)]).toEqual([
+    'admitted',
+    'refused',
+    'refused',
+  ]);
+});
+
+test('totals that were forgotten are read again for scopes that were used before', async () => {
+  const [counters, store] = [new Counters(), new Store()];
+  const limiter = new MemoryLimiter({ initialTotals: seedsOf(store, counters), metrics: counters });
+  const scopes = makeScopes('a', [holderScope('a', { requests_per_day: 5 })]);
+  const used = async () => (await limiter.admit(scopes, NO_AMOUNTS)).states[0]?.of('requests_per_day')?.used;
+  expect([await used(), await used()]).toEqual([1, 2]);
+  store.totals.set('a', totals({ requests_per_day: 2 }));
+  limiter.forgetTotals();
+  expect(await used()).toBe(5);
 });

@@ -7,8 +7,17 @@ import { recordOf, type StateRecord } from './states.ts';
 export const holderScope = (id: string, limits: TierLimits = {}): Scope =>
   makeScope({ kind: 'holder', id }, limits);
 
-export const holderScopes = (id: string, limits: TierLimits = {}): Scopes =>
-  makeScopes(id, [holderScope(id, limits)]);
+const NONE: TierLimits = {};
+const made = new WeakMap<TierLimits, Map<string, Scopes>>();
+
+/** The same for the same holder and object of limits, as for a key that is cached. */
+export function holderScopes(id: string, limits: TierLimits = NONE): Scopes {
+  const byId = made.get(limits) ?? new Map<string, Scopes>();
+  made.set(limits, byId);
+  const scopes = byId.get(id) ?? makeScopes(id, [holderScope(id, limits)]);
+  byId.set(id, scopes);
+  return scopes;
+}
 
 /** What a token costs here, so that one model has both, and none can be taken for the other. */
 export const COST = 3;

@@ -60,6 +60,7 @@ class World {
   readonly #rigs: readonly Rig[];
   readonly #models = new Map<Name, Model>();
   readonly #limits = new Map<Name, TierLimits>();
+  readonly #known = new Map<string, Scopes>();
   readonly #ids = { team: newHolder(), holder0: newHolder(), holder1: newHolder() };
   #running: Running[] = [];
   #now: number;
@@ -112,6 +113,7 @@ class World {
         return await this.#rig(0).advance(step.ms);
       case 'configure':
         this.#limits.set(step.name, { ...WITH_TOTALS, ...step.limits });
+        this.#known.clear();
         return;
       case 'flush':
         if (this.#rig(0).flush === undefined) return;
@@ -207,9 +209,12 @@ class World {
     return names.map((name) => this.#model(name).states(this.#now, this.#limits.get(name) ?? {}));
   }
 
+  /** The same objects for the same names, as for a key that is cached. */
   #scopes(names: readonly Name[]): Scopes {
     const [first = unreachable(), ...rest] = names.map((name) => this.#scope(name));
-    return makeScopes(this.#ids.team, [first, ...rest]);
+    const scopes = this.#known.get(names.join()) ?? makeScopes(this.#ids.team, [first, ...rest]);
+    this.#known.set(names.join(), scopes);
+    return scopes;
   }
 
   #scope(name: Name): Scope {
