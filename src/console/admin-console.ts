@@ -125,7 +125,10 @@ export class AdminConsole {
         return new PageStream(response, { ...frame, ...own });
       });
     }
-    if (request.method !== 'GET' && request.method !== 'HEAD') throw new GatewayError('method_not_allowed');
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      response.setHeader('allow', 'GET, HEAD');
+      throw new GatewayError('method_not_allowed');
+    }
     if (pathname === '/console/live') return sendLive(caller, response);
     if (pathname === '/console/usage.csv') {
       return send(response, 200, await usageCsv(caller), { 'content-type': 'text/csv; charset=utf-8' });

@@ -1,5 +1,5 @@
 // Wraps the errors of store calls, and has the error of opening a store.
-import { wrapError } from '../errors.ts';
+import { GatewayError, wrapError } from '../errors.ts';
 
 /** The same store, whose methods reject with GatewayError `store_unavailable`, the original error as its cause. */
 export function guarded<Methods extends object>(store: Methods): Methods {
@@ -11,11 +11,20 @@ export function guarded<Methods extends object>(store: Methods): Methods {
         try {
           return await Reflect.apply(member, target, args);
         } catch (error) {
-          throw wrapError(error, 'store_unavailable');
+          throw hasNul(error)
+            ? new GatewayError('invalid_value', NUL_MESSAGE, { cause: error })
+            : wrapError(error, 'store_unavailable');
         }
       };
     },
   });
+}
+
+const NUL_MESSAGE = 'A text has a NUL character, which the store cannot have.';
+
+/** Whether PostgreSQL refused a text (`character_not_in_repertoire`): then the store is there, and the text is the reason. */
+function hasNul(error: unknown): boolean {
+  return error instanceof Error && Reflect.get(error, 'code') === '22021';
 }
 
 /** The store cannot be opened. The message is for the operator and contains no credential. */

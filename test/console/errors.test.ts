@@ -37,6 +37,14 @@ test('who calls', async () => {
   expectProblem(await fresh.call('GET', '/api/v1/keys'), 'no_operators');
 });
 
+test('a page takes no other method, and says which it takes', async () => {
+  const { cookie } = await setting.signIn(token);
+  for (const method of ['DELETE', 'PUT', 'POST']) {
+    const { status, headers } = await setting.call(method, '/console/keys', { cookie });
+    expect([status, headers.allow]).toEqual([405, 'GET, HEAD']);
+  }
+});
+
 test('what is there', async () => {
   expectProblem(await setting.call('GET', '/api/v1/keys/00000000', { token }), 'record_not_found');
   const add = (headers = {}) =>

@@ -151,7 +151,11 @@ export const PREFIX = z
   .string()
   .regex(/^[0-9a-f]{8}$/, 'must be the prefix of a key: its first 8 characters');
 export const HOLDER = z.string().regex(/^(?:[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f-]{27})$/);
-export const NAME = z.string().min(1).max(200);
+export const NAME = z
+  .string()
+  .min(1)
+  .max(200)
+  .regex(/^[^\0]*$/, 'must not have a NUL character');
 
 /** @throws GatewayError `record_not_found` */
 export function requireRecord<Found extends object>(what: string, record: Found | undefined): Found {
