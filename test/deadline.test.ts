@@ -1,7 +1,7 @@
 // An end to waiting: it is not brought about by what held up this process, and it comes all the same.
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { startDeadline, withDeadline } from '../src/deadline.ts';
 import { InitialTotals } from '../src/limits/initial-totals.ts';
 import { pause } from './helpers/wait.ts';
@@ -28,8 +28,23 @@ afterAll(() => {
   server.close();
 });
 
-/** Longer than twice the deadlines below, so that all of it is given back: another 250 ms for some bytes over loopback. */
-const STALL_MS = 600;
+/**
+ * The clock and the timers, played: the machine may hold up this process more than the test says. Sockets and immediates are real.
+ * @returns holds it up for so many milliseconds; then the timers that are due run, before anything is read from sockets
+ */
+function playTime(): (ms: number) => void {
+  let now = 0;
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  vi.spyOn(performance, 'now').mockImplementation(() => now);
+  return (ms) => {
+    now += ms;
+    vi.advanceTimersByTime(ms);
+  };
+}
+afterEach(() => {
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+});
 
 function stall(ms: number): void {
   const end = performance.now() + ms;
@@ -48,14 +63,36 @@ async function ask(answers: number): Promise<string> {
 }
 
 test('an answer that came while this process was held up is in time, as are those that follow from it', async () => {
+  const holdUp = playTime();
   for (let round = 0; round < 3; round += 1) {
     const answer = withDeadline(ask(6), 250, () => new Error('late'));
-    stall(STALL_MS);
+    holdUp(600);
     expect(await answer).toBe('aaaaaa');
   }
 });
 
+test('a wait that was held up ends after as much time again, at most its own', async () => {
+  for (const [heldUp, more] of [
+    [300, 50],
+    [600, 250],
+  ] as const) {
+    const holdUp = playTime();
+    let isLate = false;
+    startDeadline(250, () => {
+      isLate = true;
+    });
+    const passes = async (ms: number) => {
+      holdUp(ms);
+      await new Promise(setImmediate);
+      return isLate;
+    };
+    expect([await passes(heldUp), await passes(more - 1), await passes(1)]).toEqual([false, false, true]);
+    vi.useRealTimers();
+  }
+});
+
 test('totals of a store that answers are not lost to what held up this process', async () => {
+  const holdUp = playTime();
   const counters = new Counters();
   const expected = totals({ requests_per_day: 60, tokens_per_month: 7 });
   const seeds = new InitialTotals({
@@ -64,10 +101,11 @@ test('totals of a store that answers are not lost to what held up this process',
       return expected;
     },
     metrics: counters,
+    deadlineMs: 250,
   });
   for (let round = 0; round < 3; round += 1) {
     const answer = seeds.read(holderScope(`holder-${round}`));
-    stall(STALL_MS);
+    holdUp(600);
     expect(await answer).toEqual(expected);
   }
   expect(counters.seedFailures).toBe(0);
@@ -86,18 +124,20 @@ test('nobody is waited for without end, however often this process is held up', 
 });
 
 test('a wait that has ended ends nothing later', async () => {
+  const holdUp = playTime();
   let late = 0;
-  const stops = [200, 210, 220].map((ms) =>
-    startDeadline(ms, () => {
+  const stops = Array.from({ length: 4 }, () =>
+    startDeadline(200, () => {
       late += 1;
     }),
   );
-  stall(350);
+  // Before it is due, when it was due, when it goes on, and not at all.
   stops[0]?.();
-  await pause(0);
+  holdUp(350);
   stops[1]?.();
   await new Promise(setImmediate);
   stops[2]?.();
-  await pause(300);
-  expect(late).toBe(0);
+  holdUp(150);
+  await new Promise(setImmediate);
+  expect(late).toBe(1);
 });
