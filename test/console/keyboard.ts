@@ -1,6 +1,7 @@
 // A visitor with nothing but a keyboard: walks a page by Tab, and says of each stop what it is and whether one can see it.
 import { z } from 'zod';
 import type { Page } from '../helpers/browser.ts';
+import { until } from '../helpers/wait.ts';
 
 const stop = z.object({
   /** Number of the stop on the page, from 0; -1 where nothing has the focus. */
@@ -82,6 +83,8 @@ const ACTIVE = `(() => { ${LIBRARY}
   return stopOf(each, Number(each.dataset.stop));
 })()`;
 
+const IS_FOCUSED = `[null, document.activeElement].includes(document.querySelector('[autofocus]'))`;
+
 /** All that can have the focus and is seen, in the order of the document, with their places. */
 const ALL = `(() => { ${LIBRARY}
   return [...document.querySelectorAll('${FOCUSABLE}')]
@@ -132,9 +135,11 @@ export class Keyboard {
     throw new Error(`Tab reaches no ${name}, but ${names.join(' | ')}`);
   }
 
-  /** Follows a link, or sends a form, by the key Enter, and waits for the page that answers. */
+  /** Follows a link, or sends a form, by the key Enter, and waits for the page that answers, and for the focus where it begins. */
   async enter(): Promise<void> {
     await Promise.all([this.#page.waitForEvent('load'), this.#page.keyboard.press('Enter')]);
+    // Chromium sets it with the first frame that it draws, which is behind the event on a busy machine.
+    await until(async () => await this.#page.evaluate(IS_FOCUSED), 'the focus of the page');
   }
 
   /**
