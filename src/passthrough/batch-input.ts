@@ -2,8 +2,9 @@
 // model, and may refer to objects like any other request.
 import { foldSteps } from '../config/schema/body-rules.ts';
 import { type ErrorCode, GatewayError } from '../errors.ts';
+import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
-import { jsonString, scanRequest, spliceSpans, textAt, type Wanted } from '../proxy/request/request-scan.ts';
+import { jsonString, scanRequest, spliceSpans, textAt } from '../proxy/request/request-scan.ts';
 import { type FoundMembers, WatchedMembers } from '../proxy/routes/watched-members.ts';
 import type { Span } from '../wire/json.ts';
 
@@ -53,17 +54,23 @@ export function batchOrderOf(body: Buffer): BatchOrder {
 /** The model of a line, and how it is replaced. */
 export interface LineModel {
   readonly model: string;
+  /** Models that it names beside its own. */
+  readonly others: readonly string[];
   /** The line with the model's name at the upstream. */
   rewrite(model: string): Buffer;
 }
 
 /**
  * @param line a valid JSON text
- * @param wanted of the endpoint of the batch
+ * @param endpoint of the batch
  * @param isOfBatch whether a `url` is the endpoint of the batch
  * @throws GatewayError as `scanRequest`, for the body of the line; invalid_value for another `url`
  */
-export function modelOfLine(line: Buffer, wanted: Wanted, isOfBatch: (url: string) => boolean): LineModel {
+export function modelOfLine(
+  line: Buffer,
+  endpoint: Pick<Endpoint, 'wanted' | 'otherModels'>,
+  isOfBatch: (url: string) => boolean,
+): LineModel {
   const found = LINE_MEMBERS.search(line);
   const url = spanOf(line, found, URL_MEMBER);
   if (url !== undefined && !isOfBatch(textAt(line, url) ?? ''))
@@ -71,9 +78,11 @@ export function modelOfLine(line: Buffer, wanted: Wanted, isOfBatch: (url: strin
   const span = spanOf(line, found, ROOT);
   if (span === undefined) throw invalid(ROOT, 'is missing in a line of the input file');
   const body = line.subarray(span.start, span.end);
-  const { model, modelSpan, insertAt, isEmpty } = scanRequest(body, wanted);
+  const scan = scanRequest(body, endpoint.wanted);
+  const { model, modelSpan, insertAt, isEmpty } = scan;
   return {
     model,
+    others: endpoint.otherModels?.(body, scan) ?? [],
     rewrite(name) {
       const value = jsonString(name);
       const edit =

@@ -210,7 +210,7 @@ class OutputUsage {
 
 /** The one model of all lines. Errors about objects take precedence, so that they are the same for every line. */
 async function modelOfFile(call: BatchCall, file: string, endpoint: Endpoint): Promise<string> {
-  const { upstream, objects, contentOf } = call;
+  const { upstream, objects, contentOf, routes, principal } = call;
   // Its lines are requests for models, which may also refer to shared objects.
   const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
   let model: string | undefined;
@@ -218,10 +218,11 @@ async function modelOfFile(call: BatchCall, file: string, endpoint: Endpoint): P
   for await (const line of linesOf(contentOf(file, MAX_BATCH_INPUT))) {
     await input.add(line);
     try {
-      const { model: named } = modelOfLine(line, endpoint.wanted, servedBy(endpoint));
+      const { model: named, others } = modelOfLine(line, endpoint, servedBy(endpoint));
       if (model !== undefined && named !== model)
         throw invalidFile('has lines with several models; a batch has one');
       model = named;
+      for (const name of others) routes.checkOther(name, principal);
     } catch (error) {
       fault ??= error;
     }
@@ -249,7 +250,7 @@ async function* formOf(call: BatchCall, file: RewrittenFile): AsyncGenerator<Buf
   ];
   yield Buffer.from(head.join(''));
   for await (const line of linesOf(call.contentOf(inputFile, MAX_BATCH_INPUT))) {
-    const named: LineModel = modelOfLine(line, endpoint.wanted, servedBy(endpoint));
+    const named: LineModel = modelOfLine(line, endpoint, servedBy(endpoint));
     yield named.rewrite(model);
     yield Buffer.from('\n');
   }

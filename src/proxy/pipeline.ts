@@ -99,7 +99,7 @@ export class Pipeline {
   /** `POST` to the path of an endpoint. */
   answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
     const asked = exchange.deployment === undefined ? endpoint : withModelInPath(endpoint);
-    const called = asked.keepsQuery === true ? withQuery(asked, exchange.target) : asked;
+    const called = withQuery(asked, exchange.target);
     return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, called, held));
   }
 
@@ -307,9 +307,15 @@ export function answerFailure(exchange: Exchange, { error, verbatim, headers }: 
   answer(exchange, status, { 'content-type': type, ...headers }, shaped);
 }
 
+/** With what it forwards of the query. */
 function withQuery(endpoint: Endpoint, target: string): Endpoint {
-  const at = target.indexOf('?');
-  return at === -1 ? endpoint : { ...endpoint, query: target.slice(at + 1) };
+  const { keepsQuery = false } = endpoint;
+  const at = keepsQuery === false ? -1 : target.indexOf('?');
+  if (at === -1) return endpoint;
+  const query = target.slice(at + 1);
+  if (typeof keepsQuery === 'boolean') return { ...endpoint, query };
+  const kept = [...new URLSearchParams(query)].filter(([name]) => keepsQuery.includes(name));
+  return kept.length === 0 ? endpoint : { ...endpoint, query: new URLSearchParams(kept).toString() };
 }
 
 /** @throws GatewayError unsupported_content_type */

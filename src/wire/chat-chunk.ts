@@ -14,7 +14,7 @@ import {
   spanEquals,
   spanInFrame,
 } from './sse-fields.ts';
-import { parseUsage, type Usage } from './token-usage.ts';
+import { indexBeside, parseUsage, type Usage } from './token-usage.ts';
 
 /** Facts of chunks and completions. Spans are offsets in the buffer that was read. */
 interface AnswerFacts {
@@ -78,6 +78,7 @@ class AnswerReader implements AnswerFacts {
   #bytes = NO_BYTES;
   #usageSpan: Span | null = null;
   #groqSpan: Span | null = null;
+  readonly #beside: Span[] = [];
 
   get text(): number {
     return this.#text.bytes;
@@ -102,11 +103,12 @@ class AnswerReader implements AnswerFacts {
     this.#text.bytes = 0;
     this.#usageSpan = null;
     this.#groqSpan = null;
+    this.#beside.length = 0;
     if (!scanner.enterObject()) return false;
     while (scanner.nextMember()) this.#member();
     if (!scanner.finish()) return false;
     const usage = this.#usageSpan ?? this.#groqSpan;
-    if (usage !== null) this.usage = parseUsage(bytes, usage);
+    if (usage !== null) this.usage = parseUsage(bytes, usage, this.#beside);
     return true;
   }
 
@@ -130,9 +132,15 @@ class AnswerReader implements AnswerFacts {
           else scanner.skipValue();
         }
       }
-    } else {
-      scanner.skipValue();
-    }
+    } else this.#other();
+  }
+
+  /** A member that chunks of chat do not have. */
+  #other(): void {
+    const scanner = this.#scanner;
+    const index = indexBeside(scanner);
+    const span = scanner.skipIf(scanner.peek());
+    if (index !== -1 && span !== null) this.#beside[index] = span;
   }
 
   #choices(): void {

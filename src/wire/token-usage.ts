@@ -1,6 +1,6 @@
 // The usage that an upstream reports: the table of its token counts, and the members in which vendors write them.
 import { memberOf } from './error-answer.ts';
-import type { Span } from './json.ts';
+import type { JsonScanner, Span } from './json.ts';
 
 /**
  * The counts beyond `prompt` and `completion`. Each is a part of one of these: `name` in its details, or `alone` beside it;
@@ -123,11 +123,54 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
 }
 
 /**
- * Reads the `usage` of any endpoint.
+ * Reads the `usage` of any endpoint, with what hosted tools used beside it.
  * @param span of a valid object
+ * @param beside values in the same object, by `indexBeside`; may have holes
  */
-export function parseUsage(bytes: Buffer, span: Span): Usage {
-  return usageIn(JSON.parse(bytes.toString('utf8', span.start, span.end)));
+export function parseUsage(bytes: Buffer, span: Span, beside: readonly Span[] = []): Usage {
+  let usage = usageIn(valueAt(bytes, span));
+  // Skips the holes.
+  beside.forEach((each) => {
+    for (const used of toolUsesIn(bytes, each)) usage = { ...usage, ...plus(usage, usageIn(used)) };
+  });
+  return usage;
+}
+
+/**
+ * Members beside `usage` with tokens that it leaves out: of images that a response made (`tool_usage.image_gen`), and of authors of SVG
+ * (`svg_usage`, also in the items of `output`).
+ */
+const BESIDE_USAGE = ['tool_usage', 'svg_usage', 'output'] as const;
+/** Its index among them. */
+export const OUTPUT_BESIDE = BESIDE_USAGE.indexOf('output');
+
+/** Their index by the key that the scanner has just read; -1 for any other. */
+export function indexBeside(scanner: Pick<JsonScanner, 'keyIs'>): number {
+  return BESIDE_USAGE.findIndex((name) => scanner.keyIs(name));
+}
+
+const SVG_USAGE = Buffer.from('"svg_usage"');
+const OPEN_OBJECT = 0x7b;
+const OPEN_ARRAY = 0x5b;
+
+/** Objects with token counts. */
+function toolUsesIn(bytes: Buffer, span: Span): readonly unknown[] {
+  if (bytes[span.start] === OPEN_OBJECT) {
+    const value = valueAt(bytes, span);
+    return [memberOf(value, 'image_gen') ?? value];
+  }
+  if (bytes[span.start] !== OPEN_ARRAY || !bytes.subarray(span.start, span.end).includes(SVG_USAGE))
+    return [];
+  const items = valueAt(bytes, span);
+  return Array.isArray(items) ? items.map((item) => memberOf(item, 'svg_usage')) : [];
+}
+
+function plus(one: Usage, other: Usage): Pick<Usage, 'total'> & Tokens {
+  return { ...sumOfTokens(one, other), total: one.total + other.total };
+}
+
+function valueAt(bytes: Buffer, { start, end }: Span): unknown {
+  return JSON.parse(bytes.toString('utf8', start, end));
 }
 
 /** Reads a parsed `usage`: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`. */

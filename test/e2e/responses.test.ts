@@ -296,3 +296,53 @@ describe('what is counted', () => {
     expect(await totals(own)).toEqual({ requests: 5, prompt: 1000, completion: 50 });
   });
 });
+
+describe('a request', () => {
+  const image = (model: string, more: object = {}) =>
+    ({ type: 'image_generation', model, ...more }) as OpenAI.Responses.Tool.ImageGeneration;
+
+  test.each<[string, () => OpenAI.Responses.Tool[]]>([
+    ['makes images', () => [image('only')]],
+    ['makes images, after others', () => [{ type: 'web_search' }, image('m'), image('only')]],
+    ['is unknown here', () => [image('vendor-image')]],
+    ['draws', () => [{ ...image('m'), ...{ svg: { model: 'only' } } }]],
+  ])('names a model that %s only if its key may use it', async (_, tools) => {
+    const terms = { terms: { models: ['m'] } };
+    const issued = await gateway.app.issuer.issue({ tier: 'Pro', terms: {}, key: terms });
+    const restricted = clientOf(gateway, issued.key.reveal());
+    const asked = first.requests.length;
+    const create = (by: OpenAI) => by.responses.create({ model: 'm', input: 'x', tools: tools() });
+    expect(await refusal(create(restricted))).toMatchObject({ status: 404, code: 'model_not_found' });
+    expect(first.requests.length).toBe(asked);
+    first.next(json(200, responseObject({ id: `resp_tool_${asked}` })));
+    expect((await create(client)).output_text).toBe('Hello');
+    first.next(json(200, responseObject({ id: `resp_mine_${asked}` })));
+    const own = restricted.responses.create({
+      model: 'm',
+      input: 'x',
+      tools: [image('m'), { type: 'web_search' }],
+    });
+    expect((await own).output_text).toBe('Hello');
+  });
+
+  test('for the beta version of the API says so upstream, and nothing else of its query', async () => {
+    const call = async (target: string) => {
+      first.next(json(200, responseObject({ id: 'resp_beta' })));
+      await ask(gateway.url, {
+        target,
+        headers: { ...bearer(key), 'openai-beta': 'x=v1' },
+        body: { model: 'm', input: 'x' },
+      });
+      return (await last(first)).target;
+    };
+    expect(await call('/v1/responses?beta=true')).toBe('/v1/responses?v=1&beta=true');
+    expect(await call('/v1/responses/compact?x=1&beta=true&api-version=2')).toBe(
+      '/v1/responses/compact?v=1&beta=true',
+    );
+    expect(await call('/v1/responses/input_tokens?beta=true')).toBe(
+      '/v1/responses/input_tokens?v=1&beta=true',
+    );
+    expect(await call('/v1/responses?api-version=preview')).toBe('/v1/responses?v=1');
+    expect((await last(first)).header('openai-beta')).toBe('x=v1');
+  });
+});

@@ -1,5 +1,8 @@
 // The parts of token counts that only prices distinguish, as vendors report them.
 import { describe, expect, test } from 'vitest';
+import { AnswerWalk } from '../../src/proxy/answer/large-answer.ts';
+import { JSON_ENDPOINTS } from '../../src/proxy/endpoints/json-endpoints.ts';
+import { readCompletion } from '../../src/wire/chat-chunk.ts';
 import { laterUsage, parseUsage, type TokenDetails, type Usage } from '../../src/wire/token-usage.ts';
 
 function usageOf(usage: object): Usage {
@@ -109,3 +112,62 @@ describe('a report of tokens', () => {
     expect(laterUsage(input, usageOf({ output_tokens: 9 })).details).toEqual({ ...NONE, imageInput: 4 });
   });
 });
+
+describe('what hosted tools used', () => {
+  const usage = { input_tokens: 100, output_tokens: 10, output_tokens_details: { reasoning_tokens: 4 } };
+  const image_gen = {
+    input_tokens: 50,
+    input_tokens_details: { image_tokens: 30, text_tokens: 20 },
+    output_tokens: 1000,
+    total_tokens: 1050,
+  };
+  const tool_usage = { image_gen, web_search: { num_requests: 2 } };
+  const svg_usage = { input_tokens: 7, model: 'm', output_tokens: 5, reasoning_tokens: 3, total_tokens: 12 };
+  const item = { type: 'image_generation_call', result: 'A'.repeat(40) };
+  const none = { image_gen: { input_tokens: 0, output_tokens: 0, total_tokens: 0 }, web_search: {} };
+  const SUM = { prompt: 150, completion: 1010, total: 1160, reasoning: 4, details: { imageInput: 30 } };
+
+  /** Whole, in pieces, and as the last event of a stream. */
+  function readings(answer: object): readonly (Usage | null)[] {
+    const body = Buffer.from(JSON.stringify(answer));
+    const walk = new AnswerWalk();
+    walk.advance(body, body.length >> 1, false);
+    walk.advance(body, body.length, true);
+    const event = JSON.stringify({ type: 'response.completed', response: answer });
+    const frame = Buffer.from(`event: response.completed\ndata: ${event}\n\n`);
+    const reader = RESPONSES.frames?.();
+    return [
+      readCompletion(body).usage,
+      walk.facts().usage,
+      reader?.read(frame, 0, frame.length).usage ?? null,
+    ];
+  }
+  const RESPONSES = JSON_ENDPOINTS.find(({ path }) => path === 'responses') ?? never();
+
+  test.each<[string, object, object]>([
+    ['images', { output: [item], tool_usage, usage }, SUM],
+    ['images, before the output', { usage, tool_usage, output: [item] }, SUM],
+    [
+      'images and the author of an SVG',
+      { output: [item, { ...item, svg_usage }], usage, tool_usage },
+      { prompt: 157, completion: 1015, total: 1172, reasoning: 7 },
+    ],
+    [
+      'an SVG of the images API',
+      { data: [], usage, svg_usage },
+      { prompt: 107, completion: 15, reasoning: 7 },
+    ],
+    ['nothing', { output: [item], tool_usage: none, usage }, { prompt: 100, completion: 10, total: 110 }],
+    [
+      'what is no count',
+      { output: 'svg_usage', tool_usage: [image_gen], usage, svg_usage: null },
+      { total: 110 },
+    ],
+  ])('is counted with the answer: %s', (_, answer, expected) => {
+    for (const reading of readings(answer)) expect(reading).toMatchObject(expected);
+  });
+});
+
+function never(): never {
+  throw new Error('no such endpoint');
+}

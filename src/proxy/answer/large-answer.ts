@@ -8,7 +8,7 @@ import { type CompletionFacts, isTruthy, readCompletion } from '../../wire/chat-
 import type { JsonScanner, Span } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
-import { millisecondsOf, parseUsage } from '../../wire/token-usage.ts';
+import { indexBeside, millisecondsOf, parseUsage } from '../../wire/token-usage.ts';
 
 const QUOTE = 0x22;
 const OPEN_ARRAY = 0x5b;
@@ -26,6 +26,8 @@ const CHOICES = 4;
 const GROQ = 5;
 const DATA = 6;
 const DURATION = 7;
+/** The first of `indexBeside`. */
+const BESIDE = 8;
 
 /** Incremental `readCompletion`. Of duplicate keys the last counts. */
 export class AnswerWalk implements WalkListener {
@@ -38,6 +40,7 @@ export class AnswerWalk implements WalkListener {
   #modelSpan: Span | null = null;
   #usageSpan: Span | null = null;
   #groqSpan: Span | null = null;
+  readonly #beside: Span[] = [];
   #hasError = false;
   #hasChoices = false;
   #items: number | undefined;
@@ -59,7 +62,7 @@ export class AnswerWalk implements WalkListener {
       isError: this.#hasError && !this.#hasChoices,
       hasChoices: this.#hasChoices,
       modelSpan: this.#modelSpan,
-      usage: usage === null ? null : parseUsage(this.#bytes, usage),
+      usage: usage === null ? null : parseUsage(this.#bytes, usage, this.#beside),
       contents: { items: this.#items, milliseconds: this.#milliseconds },
     };
   }
@@ -103,6 +106,9 @@ export class AnswerWalk implements WalkListener {
         break;
       case DURATION:
         this.#milliseconds = millisecondsOf(JSON.parse(this.#bytes.toString('utf8', start, end)));
+        break;
+      default:
+        if (this.#meaning >= BESIDE) this.#beside[this.#meaning - BESIDE] = { start, end };
     }
   }
 
@@ -118,7 +124,9 @@ function meaningOf(scanner: JsonScanner): number {
   if (scanner.keyIs('error')) return ERROR;
   if (scanner.keyIs('data')) return DATA;
   if (scanner.keyIs('duration')) return DURATION;
-  return scanner.keyIs('x_groq') ? GROQ : UNREAD;
+  if (scanner.keyIs('x_groq')) return GROQ;
+  const index = indexBeside(scanner);
+  return index === -1 ? UNREAD : BESIDE + index;
 }
 
 export class LargeAnswer extends BodyMemory {

@@ -46,8 +46,8 @@ export interface Endpoint {
   readonly method?: 'GET' | 'DELETE';
   /** The client's query string, for paths that serve a single request. */
   readonly query?: string;
-  /** The client's query string is forwarded. Default false. */
-  readonly keepsQuery?: boolean;
+  /** The client's query string is forwarded, or these of its parameters. Default false. */
+  readonly keepsQuery?: boolean | readonly string[];
   /** The `accept` header of requests without a stream. Default: JSON. */
   readonly accept?: string;
   /** The members read of a request. */

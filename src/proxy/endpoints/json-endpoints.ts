@@ -7,6 +7,7 @@ import type { Span } from '../../wire/json.ts';
 import { NO_USAGE, type Quantities } from '../../wire/token-usage.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
+import { modelsIn } from '../request/other-models.ts';
 import { countAt } from '../request/request-counts.ts';
 import { isFalse, isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
@@ -19,6 +20,8 @@ import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
 
 /** Assumed for an image without usage: about a square one of medium quality. */
 const IMAGE_TOKENS = 1000;
+/** SDKs ask for the beta version of the Responses API in the query, and for a version of it in a header. */
+const BETA = ['beta'];
 /** Bounds the estimate: no request makes more images. */
 const MAX_IMAGES = 10_000;
 
@@ -103,13 +106,15 @@ const TOKENIZE: Endpoint = {
 
 /** `POST /detokenize`, of vLLM */
 const DETOKENIZE: Endpoint = { ...TOKENIZE, path: '/detokenize', routes: ['/detokenize'] };
-const RESPONSE_MEMBERS = ['max_output_tokens', 'previous_response_id', 'store', 'background'];
+const RESPONSE_MEMBERS = ['max_output_tokens', 'previous_response_id', 'store', 'background', 'tools'];
 
 /** `POST /v1/responses` */
 export const RESPONSES: Endpoint = {
   name: 'responses',
   path: 'responses',
+  keepsQuery: BETA,
   wanted: wants(RESPONSE_MEMBERS),
+  otherModels: (body, scan) => modelsIn(body, scan.others.get('tools')),
   readFacts: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
     const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
@@ -127,6 +132,7 @@ export const RESPONSES: Endpoint = {
 /** `response.create` over a WebSocket: the members of a request, those of the event, and always a stream. */
 export const RESPONSES_EVENT: Endpoint = {
   ...RESPONSES,
+  keepsQuery: false,
   wanted: wants([...RESPONSE_MEMBERS, 'type', 'stream_id', 'generate']),
   readFacts(body, scan) {
     const { estimate, ...facts } = RESPONSES.readFacts(body, scan);
@@ -141,6 +147,7 @@ export const RESPONSES_EVENT: Endpoint = {
 const COMPACT: Endpoint = {
   name: 'responses',
   path: 'responses/compact',
+  keepsQuery: BETA,
   wanted: wants(['previous_response_id']),
   namesObjects: true,
   // Its items are whole: only the target that made their encrypted contents is recorded.

@@ -2,14 +2,13 @@
 
 import { statusOfError } from '../../http/exchange/anthropic-error.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
-import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { NO_USAGE } from '../../wire/token-usage.ts';
 import type { Endpoint } from '../contracts/endpoint.ts';
+import { modelsIn } from '../request/other-models.ts';
 import { wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
 import { MessageReader } from './message-events.ts';
 
-const QUOTE = 0x22;
 /** Lists whose elements may name a model: of another try, and of an advisor. */
 const NAMING = ['fallbacks', 'tools'] as const;
 
@@ -39,24 +38,3 @@ const COUNT_TOKENS: Endpoint = {
 };
 
 export const MESSAGE_ENDPOINTS: readonly Endpoint[] = [MESSAGES, COUNT_TOKENS];
-
-/** The texts of `model` in the elements of a list. @param span of a valid value */
-function modelsIn(body: Buffer, span: Span | undefined): readonly string[] {
-  if (span === undefined) return [];
-  const models: string[] = [];
-  const scanner = new JsonScanner();
-  scanner.reset(body, span.start, span.end);
-  if (!scanner.enterArray()) return [];
-  while (scanner.nextElement()) {
-    if (!scanner.enterObject()) {
-      scanner.skipValue();
-      continue;
-    }
-    while (scanner.nextMember()) {
-      const isModel = scanner.keyIs('model');
-      const text = scanner.skipIf(QUOTE);
-      if (isModel && text !== null) models.push(decodeString(body, text));
-    }
-  }
-  return models;
-}

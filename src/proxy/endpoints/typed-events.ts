@@ -14,7 +14,7 @@ import {
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { mediaText, outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
-import { parseUsage } from '../../wire/token-usage.ts';
+import { indexBeside, OUTPUT_BESIDE, parseUsage } from '../../wire/token-usage.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**
@@ -71,10 +71,10 @@ export class EventReader implements FrameReader {
   #type: Span | null = null;
   #model: Span | null = null;
   #usage: Span | null = null;
+  readonly #beside: Span[] = [];
   #hasError = false;
   /** Of the response in the current event. */
   #isFiltered = false;
-  #hasItems = false;
   /** Of the current event: its piece of output, and what it repeats as a whole. */
   readonly #own = new TextCount();
   readonly #repeated = new TextCount();
@@ -119,7 +119,7 @@ export class EventReader implements FrameReader {
       modelSpan: this.#model === null ? null : spanInFrame(this.#model, values),
       hasOutput: kind === 'output',
       finish: kind === 'last' ? type : this.#isFiltered && !this.#hasItems ? 'content_filter' : null,
-      usage: this.#usage === null ? null : parseUsage(data.bytes, this.#usage),
+      usage: this.#usage === null ? null : parseUsage(data.bytes, this.#usage, this.#beside),
     };
   }
 
@@ -150,10 +150,10 @@ export class EventReader implements FrameReader {
     this.#type = null;
     this.#model = null;
     this.#usage = null;
+    this.#beside.length = 0;
     this.#hasError = false;
     this.#createdId = null;
     this.#isFiltered = false;
-    this.#hasItems = false;
     this.#own.begin();
     this.#repeated.begin();
     this.#item = null;
@@ -205,9 +205,13 @@ export class EventReader implements FrameReader {
     while (scanner.nextMember()) {
       if (scanner.keyIs('id')) this.#createdId = this.#scanner.skipIf(QUOTE);
       else if (scanner.keyIs('store')) this.#isStored = this.#scanner.skipIf(LETTER_F) === null;
-      else if (scanner.keyIs('output')) this.#hasItems = isFilled(this.#scanner.skipIf(OPEN_ARRAY));
       else if (scanner.keyIs('incomplete_details')) this.#isFiltered = this.#names(CONTENT_FILTER);
-      else this.#either();
+      else {
+        const index = indexBeside(scanner);
+        const span = index === -1 ? null : scanner.skipIf(scanner.peek());
+        if (index === -1) this.#either();
+        else if (span !== null) this.#beside[index] = span;
+      }
     }
   }
 
@@ -215,6 +219,12 @@ export class EventReader implements FrameReader {
   #names(text: Buffer): boolean {
     const span = this.#scanner.skipIf(OPEN_OBJECT);
     return span !== null && this.#bytes.subarray(span.start, span.end).includes(text);
+  }
+
+  /** Whether the response has output; a space in an empty list is rare and costs only a fallback. */
+  get #hasItems(): boolean {
+    const output = this.#beside[OUTPUT_BESIDE];
+    return output !== undefined && this.#bytes[output.start] === OPEN_ARRAY && output.end - output.start > 2;
   }
 
   #countText(type: string, kind: EventKind, bytes: Buffer): void {
@@ -264,11 +274,6 @@ export class EventReader implements FrameReader {
     const number = Number(this.#bytes.toString('latin1', pos, scanner.pos));
     if (Number.isSafeInteger(number)) this.#sequence = number;
   }
-}
-
-/** Whether an array has elements; a space in an empty one is rare and costs only a fallback. */
-function isFilled(span: Span | null): boolean {
-  return span !== null && span.end - span.start > 2;
 }
 
 /** Whether the member is the event's piece of output. */
