@@ -99,6 +99,19 @@ test('of edits at the same time one is done, and the others learn what is differ
   expect(shown).toMatchObject({ name: done[0] });
 });
 
+test('a label with spaces stays as it is when something else is changed', async () => {
+  const label = 'dept=Human Resources, EU env=prod';
+  await setting.commands.tollgate('holders', 'set', holder, '--label', label);
+  const path = `/console/holders/${holder}`;
+  const { text } = await get(path);
+  const labels = /name="map.labels" value="([^"]*)"/.exec(text)?.[1]?.replaceAll('&#34;', '"') ?? '';
+  const fields = { ...(await fieldsOf(path, 'holders.set')), 'map.labels': labels, 'null.name': 'Renamed' };
+  expect((await send('holders.set', fields)).status).toBe(200);
+  expect(await setting.commands.json('holders', 'show', holder)).toMatchObject({
+    ...{ name: 'Renamed', labels: { dept: 'Human Resources, EU env=prod' } },
+  });
+});
+
 test('a form that is replayed changes nothing, in another session of the operator as well', async () => {
   const fields = { request_key: 'replay-1', 'text.tier': 'Pro', 'text.holder': 'Replayed' };
   const first = await send('keys.issue', fields);

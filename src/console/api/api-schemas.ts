@@ -203,7 +203,7 @@ export const labelChange = z
   .optional()
   .describe('Null removes a label.');
 export const newLabels = labels.optional();
-export const reason = { reason: z.string().optional().describe('For the history.') };
+export const reason = { reason: z.string().max(200).optional().describe('For the history.') };
 
 type Limits = z.output<z.ZodObject<typeof limitChanges>>;
 

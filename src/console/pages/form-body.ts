@@ -1,6 +1,6 @@
 // Reads the forms of the console's pages into calls of the API. The name of a field says what its text is:
 // `text.NAME` a text, left out where empty; `null.NAME` a text, null where empty; `list.NAME` words, null without any;
-// `map.NAME` pairs `name=value`; `flag.NAME` a checkbox; `param.NAME` a parameter of the path.
+// `map.NAME` pairs `name=value`; words and values with spaces are in double quotes; `flag.NAME` a checkbox; `param.NAME` a parameter of the path.
 // `was.NAME.null` and `was.NAME.tier` have the names of a map that the form showed: those that are gone get that value.
 import { GatewayError } from '../../errors.ts';
 
@@ -11,7 +11,7 @@ export interface FormCall {
   readonly body: Readonly<Record<string, unknown>>;
 }
 
-/** @throws GatewayError `invalid_value` for a pair without `=` */
+/** @throws GatewayError `invalid_value` for a pair without `=`, or two of one name */
 export function readFormCall(form: URLSearchParams): FormCall {
   const params = new Map<string, string>();
   const body = new Map<string, unknown>();
@@ -25,8 +25,7 @@ export function readFormCall(form: URLSearchParams): FormCall {
     else if (kind === 'null') body.set(name, value === '' ? null : value);
     else if (kind === 'list') body.set(name, value === '' ? null : wordsOf(value));
     else if (kind === 'flag') body.set(name, true);
-    else if (kind === 'map')
-      body.set(name, Object.fromEntries(wordsOf(value).map((pair) => pairOf(name, pair))));
+    else if (kind === 'map') body.set(name, mapOf(name, value));
   }
   for (const [name, removal, names] of gone) {
     const map = body.get(name);
@@ -49,8 +48,26 @@ export function backOf(form: URLSearchParams): string {
   return /^\/console(?:\/[\w%.~-]+)*$/.test(back) ? back : '/console';
 }
 
+/** A word of a list, or the value of a pair, as a field shows it: in double quotes where it would be several words. */
+export function quotedWord(text: string): string {
+  return text === '' || /[\s,"\\]/.test(text) ? `"${text.replaceAll(/["\\]/g, '\\$&')}"` : text;
+}
+
 function wordsOf(text: string): readonly string[] {
-  return text.split(/[\s,]+/).filter((word) => word !== '');
+  const words = text.match(/(?:"(?:[^"\\]|\\.){0,500}"|[^\s,])+/g) ?? [];
+  return words.map((word) =>
+    word.replaceAll(/"((?:[^"\\]|\\.){0,500})"/g, (_, quoted: string) => quoted.replaceAll(/\\(.)/g, '$1')),
+  );
+}
+
+function mapOf(name: string, text: string): Readonly<Record<string, string | number>> {
+  const map = new Map<string, string | number>();
+  for (const pair of wordsOf(text)) {
+    const [key, value] = pairOf(name, pair);
+    if (map.has(key)) throw new GatewayError('invalid_value', `${name}: ${key} is given twice.`);
+    map.set(key, value);
+  }
+  return Object.fromEntries(map);
 }
 
 function pairOf(name: string, pair: string): readonly [string, string | number] {

@@ -4,6 +4,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import { KEY_STATES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { quotedWord } from './form-body.ts';
 import { FRAGMENTS, listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
@@ -48,7 +49,10 @@ function termsFields(record: object): readonly Field[] {
     Object.entries(member(record, name) ?? {})
       .flatMap(([each, value]) => (each === 'soft' ? [] : [`${each}=${value}`]))
       .join(' ');
-  const words = (name: string) => String(member(record, name) ?? '').replaceAll(',', ' ');
+  const words = (name: string) => {
+    const list: unknown = member(record, name);
+    return Array.isArray(list) ? list.map((word) => quotedWord(String(word))).join(' ') : '';
+  };
   const restrictions = Object.hasOwn(record, 'models')
     ? [
         { name: 'list.models', label: 'Models', value: words('models'), hint: 'empty: all of the tier' },
@@ -68,12 +72,14 @@ function termsFields(record: object): readonly Field[] {
 }
 
 function labelsField(record: object): Field {
-  const labels = Object.entries(member(record, 'labels') ?? {}).map(([name, value]) => `${name}=${value}`);
+  const labels = Object.entries(member(record, 'labels') ?? {}).map(
+    ([name, value]) => `${name}=${quotedWord(String(value))}`,
+  );
   return {
     name: 'map.labels',
     label: 'Labels',
     value: labels.join(' '),
-    hint: 'NAME=VALUE, separated by spaces',
+    hint: 'NAME=VALUE, separated by spaces; a VALUE with spaces in double quotes',
   };
 }
 
