@@ -175,7 +175,7 @@ function valueAt(bytes: Buffer, { start, end }: Span): unknown {
 
 /** Reads a parsed `usage`: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`. */
 export function usageIn(value: unknown): Usage {
-  const usage = withCompactions(value);
+  const usage = withIterations(value);
   const input = count(usage, 'prompt_tokens') || inputOf(usage);
   const soundMs = input === 0 ? soundDuration(usage) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
@@ -195,20 +195,22 @@ export function usageIn(value: unknown): Usage {
 }
 
 /** Counts of Anthropic's API that are billed, and not part of each other. */
-const COMPACTED = [
+const BILLED = [
   'input_tokens',
   'cache_read_input_tokens',
   'cache_creation_input_tokens',
   'output_tokens',
 ] as const;
+/** Iterations that the totals of Anthropic's API leave out, although they are billed: compactions of the context, and advice of another model. */
+const LEFT_OUT: ReadonlySet<unknown> = new Set(['compaction', 'advisor_message']);
 
-/** Anthropic's `usage` with what its compactions of the context used, which is billed and only in the list of iterations. */
-function withCompactions(usage: unknown): unknown {
+/** Anthropic's `usage` with the iterations that its totals leave out. */
+function withIterations(usage: unknown): unknown {
   const iterations = memberOf(usage, 'iterations');
   if (!Array.isArray(iterations)) return usage;
-  const all = [usage, ...iterations.filter((each) => memberOf(each, 'type') === 'compaction')];
+  const all = [usage, ...iterations.filter((each) => LEFT_OUT.has(memberOf(each, 'type')))];
   if (all.length === 1) return usage;
-  const sums = COMPACTED.map((name) => [name, all.reduce((sum, each) => sum + count(each, name), 0)]);
+  const sums = BILLED.map((name) => [name, all.reduce((sum, each) => sum + count(each, name), 0)]);
   return Object.assign({}, usage, Object.fromEntries(sums));
 }
 

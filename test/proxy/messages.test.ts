@@ -165,9 +165,12 @@ describe('the usage of a message', () => {
     expect(usageOf(messageStart(), messageDelta('end_turn', usage)).at(-1)).toMatchObject(expected);
   });
 
-  test('compactions of the context are billed beside the message', () => {
+  test.each([
+    ['compactions of the context', 'compaction'],
+    ['advice of another model', 'advisor_message'],
+  ])('%s are billed beside the message', (_, type) => {
     const compaction = {
-      type: 'compaction',
+      type,
       input_tokens: 1000,
       output_tokens: 50,
       cache_read_input_tokens: 10,
