@@ -1,6 +1,6 @@
 // Joins a client's query to the operator's query of an upstream. A client cannot repeat a parameter of the operator, in any
 // spelling that a parser may read as the same name.
-import { plainName } from '../wire/fold-name.ts';
+import { plainName } from '../wire/json-bytes.ts';
 
 /** Levels of nested percent-encoding that a parser may decode. */
 const MAX_DECODINGS = 3;

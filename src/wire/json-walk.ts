@@ -47,21 +47,18 @@ const FRACTION = 1;
 const EXPONENT = 2;
 
 export class JsonWalk {
-  readonly #scanner = new JsonScanner();
+  readonly #scanner = new JsonScanner(new Uint8Array(MAX_DEPTH));
   readonly #listener: WalkListener;
-  /** What closes each open container, innermost last. */
-  readonly #closers = new Uint8Array(MAX_DEPTH);
+  /** Values in more containers are not reported and take the fast path. */
+  readonly #floor: number;
   #open = 0;
   #state = VALUE;
   #pos = 0;
   #numberPart = INTEGER;
   /** Offset of the first digit of the number. */
   #firstDigit = 0;
-  #keyStart = 0;
-  #keyEnd = 0;
   /** Start of the last string value, without its quote. */
   #textStart = 0;
-  #escaped = false;
   /** Offsets of the current value of each reported depth. */
   readonly #starts: number[] = [];
   /** Offset of the last `}` of the outermost object. */
@@ -69,6 +66,7 @@ export class JsonWalk {
 
   constructor(listener: WalkListener) {
     this.#listener = listener;
+    this.#floor = Math.max(1, listener.depth);
   }
 
   get fault(): JsonFault | null {
@@ -106,9 +104,15 @@ export class JsonWalk {
   /** @returns where to continue, or -1 with the fault recorded in the scanner */
   #run(bytes: Buffer, end: number, isLast: boolean): number {
     const scanner = this.#scanner;
-    const closers = this.#closers;
+    const { closers } = scanner;
     let pos = this.#pos;
     for (;;) {
+      if (this.#open > this.#floor && (this.#state === VALUE || this.#state === AFTER)) {
+        pos = scanner.skipPlain(pos, this.#open, this.#floor, this.#state === AFTER);
+        this.#open = scanner.open;
+        this.#state = scanner.isBehindValue ? AFTER : VALUE;
+        if (this.#open === this.#floor) this.#ended(pos);
+      }
       const state = this.#state;
       if (state === TEXT || state === KEY_TEXT) {
         pos = this.#text(pos, end, isLast);
@@ -121,8 +125,7 @@ export class JsonWalk {
           this.#tellText(pos - 1, true);
           this.#ended(pos);
         } else {
-          this.#keyEnd = pos - 1;
-          scanner.noteKey(this.#keyStart, pos - 1, this.#escaped);
+          scanner.keyEnd = pos - 1;
           this.#state = COLON_BEHIND_KEY;
         }
         continue;
@@ -157,8 +160,8 @@ export class JsonWalk {
         case KEY:
           if (byte !== QUOTE) return scanner.refuse(pos);
           pos++;
-          this.#keyStart = pos;
-          this.#escaped = false;
+          scanner.keyStart = pos;
+          scanner.escaped = false;
           this.#state = KEY_TEXT;
           break;
         case COLON_BEHIND_KEY:
@@ -187,11 +190,12 @@ export class JsonWalk {
     if (byte === QUOTE) {
       this.#state = TEXT;
       this.#textStart = pos + 1;
-      return pos + 1;
+      // The fast path may have read a part of it.
+      return Math.max(pos + 1, scanner.brokeAt);
     }
     if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
       if (this.#open >= MAX_DEPTH) return scanner.refuse(pos, 'nested deeper than 1000 levels');
-      this.#closers[this.#open++] = byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_ARRAY;
+      scanner.closers[this.#open++] = byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_ARRAY;
       this.#state = FIRST;
       if (this.#open <= this.#listener.depth) this.#listener.opened?.(this.#open, byte === OPEN_OBJECT);
       return pos + 1;
@@ -214,9 +218,7 @@ export class JsonWalk {
   /** @returns the offset behind the closing quote; -1 for a fault, -2 if more bytes are needed, with `#pos` set */
   #text(pos: number, end: number, isLast: boolean): number {
     const scanner = this.#scanner;
-    scanner.escaped = this.#escaped;
     const behind = scanner.skipString(pos);
-    this.#escaped = scanner.escaped;
     if (behind >= 0 || isLast || scanner.faultAt < end) return behind;
     scanner.fault = null;
     this.#pos = scanner.brokeAt;
@@ -226,7 +228,8 @@ export class JsonWalk {
   #tellText(end: number, isWhole: boolean): void {
     const start = this.#textStart;
     if (end - start < LONG_TEXT) return;
-    this.#listener.longText?.(start, end, isWhole, this.#keyStart, this.#keyEnd);
+    const { keyStart, keyEnd } = this.#scanner;
+    this.#listener.longText?.(start, end, isWhole, keyStart, keyEnd);
   }
 
   /** @returns the offset of the first byte that does not continue the number, or the end */
@@ -249,7 +252,7 @@ export class JsonWalk {
 
   #close(pos: number): number {
     this.#open--;
-    if (this.#open === 0 && this.#closers[0] === CLOSE_OBJECT) this.#closedAt = pos;
+    if (this.#open === 0 && this.#scanner.closers[0] === CLOSE_OBJECT) this.#closedAt = pos;
     this.#ended(pos + 1);
     return pos + 1;
   }
@@ -259,6 +262,11 @@ export class JsonWalk {
     this.#state = AFTER;
     const open = this.#open;
     if (open > this.#listener.depth) return;
-    this.#listener.value(open, this.#starts[open] ?? 0, pos, this.#closers[open - 1] === CLOSE_OBJECT);
+    this.#listener.value(
+      open,
+      this.#starts[open] ?? 0,
+      pos,
+      this.#scanner.closers[open - 1] === CLOSE_OBJECT,
+    );
   }
 }

@@ -104,6 +104,49 @@ export const jsonValue: fc.Arbitrary<unknown> = fc.letrec<{ value: unknown }>((t
   ),
 })).value;
 
+/** Many short values within containers; a few are wrong, so that most texts are valid up to there. */
+export const shortTokens: fc.Arbitrary<string> = fc
+  .array(
+    mostly(
+      fc
+        .constantFrom(
+          '1',
+          '-20',
+          '0',
+          '1.5',
+          'true',
+          'false',
+          'null',
+          '"x"',
+          '"a longer text"',
+          '"\\n"',
+          '[]',
+        )
+        .chain((value) =>
+          fc.constantFrom(value, `[${value}]`, `{"k":${value},"longer":[${value}]}`, ` ${value}\n`),
+        ),
+      fc.constantFrom(
+        '00',
+        '-01',
+        '-',
+        '1.',
+        '1e5',
+        'falsy',
+        'nul',
+        '"',
+        '}',
+        '[',
+        '{',
+        '{"a":',
+        '{"a" : 1}',
+        '\0',
+        '',
+      ),
+    ),
+    { maxLength: 30 },
+  )
+  .map((values) => `{"x":[${values.join(',')}]}`);
+
 /** Texts of the words that JSON is made of, in any order: nearly all are wrong somewhere, each in another way. */
 export const nearJson: fc.Arbitrary<string> = fc
   .array(

@@ -17,8 +17,9 @@ import {
 } from '../../src/proxy/request/request-scan.ts';
 import { contentsOf } from '../../src/wire/answer-shape.ts';
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
-import { JsonScanner, type Span } from '../../src/wire/json.ts';
+import { JsonScanner, MAX_DEPTH, type Span } from '../../src/wire/json.ts';
 import { MemberNames } from '../../src/wire/json-bytes.ts';
+import { JsonWalk } from '../../src/wire/json-walk.ts';
 import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import {
   chunkValue,
@@ -30,6 +31,7 @@ import {
   nearJson,
   pieces,
   requestValue,
+  shortTokens,
   spelled,
   transcript,
 } from './generators.ts';
@@ -71,6 +73,31 @@ export const properties = {
       const expected = outcomeOf(() => scanRequest(body, wanted));
       expect(outcomeOf(() => scanInSteps(body, wanted, steps))).toEqual(expected);
       expect(outcomeOf(() => scanInSteps(body, wanted, [1]))).toEqual(expected);
+    },
+  ),
+
+  'values that nobody reads are checked like those that are read, however the text is cut': fc.property(
+    fc.oneof(spelled(jsonValue), { weight: 4, arbitrary: shortTokens }),
+    fc.option(damage),
+    cuts,
+    (text, harm, places) => {
+      const clean = Buffer.from(text);
+      const bytes = harm === null ? clean : damaged(clean, harm);
+      const read = walkOf(MAX_DEPTH, [bytes]);
+      for (const depth of [0, 1, 2]) {
+        const isReported = ({ at }: WalkedValue) => at <= depth;
+        const expected = { ...read, values: read.values.filter(isReported) };
+        for (const cutting of [[bytes], pieces(bytes, places)])
+          expect(walkOf(depth, cutting)).toEqual(expected);
+      }
+      const scanner = new JsonScanner();
+      scanner.reset(bytes);
+      scanner.skipValue();
+      scanner.finish();
+      expect([scanner.fault, scanner.fault === null ? 0 : scanner.faultAt]).toEqual([
+        read.fault,
+        read.faultAt,
+      ]);
     },
   ),
 
@@ -223,6 +250,34 @@ function outcomeOf(scan: () => RequestScan): RequestScan | object {
     const { code, message, param } = error;
     return { code, message, param };
   }
+}
+
+interface WalkedValue {
+  readonly at: number;
+  readonly start: number;
+  readonly end: number;
+  readonly isMember: boolean;
+}
+
+/** The values down to a depth, and the fault. The bytes behind what has arrived are others than those that will come. */
+function walkOf(depth: number, cutting: readonly Buffer[]) {
+  const values: WalkedValue[] = [];
+  const walk = new JsonWalk({
+    depth,
+    key() {},
+    value: (at, start, end, isMember) => values.push({ at, start, end, isMember }),
+  });
+  const bytes = Buffer.alloc(
+    cutting.reduce((sum, { length }) => sum + length, 16),
+    '}"],1',
+  );
+  let end = 0;
+  for (const [index, piece] of cutting.entries()) {
+    end += piece.copy(bytes, end);
+    walk.advance(bytes, end, index === cutting.length - 1);
+  }
+  const { fault, insertAt } = walk;
+  return { values, fault, faultAt: fault === null ? 0 : walk.faultAt, insertAt };
 }
 
 function isJson(bytes: Buffer, start: number, end: number): boolean {

@@ -16,7 +16,7 @@ import { BodyEdits } from '../../src/proxy/request/member-edits.ts';
 import { scanRequest, spliceSpans, wants } from '../../src/proxy/request/request-scan.ts';
 import { TargetEdits } from '../../src/proxy/routes/target-edits.ts';
 import { WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
-import { foldName } from '../../src/wire/fold-name.ts';
+import { foldName } from '../../src/wire/json-bytes.ts';
 
 const WANTED = wants([], 'default');
 const NAMES = ['user', 'in', 'x', 'y', 'a.b'];

@@ -1,10 +1,12 @@
 // A scan that goes on from where it stopped: the same verdict as a scan of the whole, whatever the shape, and no byte twice.
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import { scanRequest, textAt, wants } from '../../src/proxy/request/request-scan.ts';
 import { JsonScanner } from '../../src/wire/json.ts';
 import { JsonWalk } from '../../src/wire/json-walk.ts';
+import { properties } from '../fuzz/properties.ts';
 
 const NOBODY = { depth: -1, key() {}, value() {} };
 
@@ -66,6 +68,11 @@ test.each([
   '"',
 ])('%j has the same result in pieces of any size', (text) => {
   for (let step = 1; step <= text.length; step++) expect(walked(text, step)).toEqual(scanned(text));
+});
+
+test('values that nobody reads are checked like those that are read, however the text is cut', () => {
+  const name = 'values that nobody reads are checked like those that are read, however the text is cut';
+  fc.assert<unknown>(properties[name], { numRuns: 1500 });
 });
 
 test('a depth of 1000 is accepted, and 1001 is rejected', () => {

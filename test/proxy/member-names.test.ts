@@ -6,8 +6,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { batchOrderOf } from '../../src/passthrough/batch-input.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import { scanRequest, type Wanted, wants } from '../../src/proxy/request/request-scan.ts';
-import { foldName } from '../../src/wire/fold-name.ts';
-import { MemberNames } from '../../src/wire/json-bytes.ts';
+import { foldName, MemberNames } from '../../src/wire/json-bytes.ts';
 
 const CHAT = wants([]);
 const RESPONSES = wants(['max_output_tokens', 'previous_response_id', 'store', 'background']);

@@ -15,8 +15,8 @@ import {
 } from '../../http/multipart/multipart-parser.ts';
 import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
-import { foldName } from '../../wire/fold-name.ts';
 import type { Span } from '../../wire/json.ts';
+import { foldName } from '../../wire/json-bytes.ts';
 import { formOf, meaningOf, plainText } from '../../wire/object-names.ts';
 import type { FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import type { FormBody } from '../contracts/receiver.ts';

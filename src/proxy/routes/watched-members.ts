@@ -2,9 +2,8 @@
 
 import { type BodyRule, foldSteps, stepsOf } from '../../config/schema/body-rules.ts';
 import { GatewayError } from '../../errors.ts';
-import { foldName } from '../../wire/fold-name.ts';
 import type { JsonScanner } from '../../wire/json.ts';
-import { MemberNames } from '../../wire/json-bytes.ts';
+import { foldName, MemberNames } from '../../wire/json-bytes.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 
 /** The members that make the key of `balance: affinity`, in any spelling; the first that is there counts. */
