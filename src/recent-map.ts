@@ -4,6 +4,8 @@
 export class RecentMap<K, V> extends Map<K, V> {
   readonly #maxEntries: number;
   readonly #onEvict: ((key: K, value: V) => void) | undefined;
+  /** Stays at the oldest entry: a new iterator would step over all entries that were deleted since the map was last rehashed. */
+  #oldest: MapIterator<[K, V]> | undefined;
 
   /** @param onEvict called after an entry was evicted */
   constructor(maxEntries: number, onEvict?: (key: K, value: V) => void) {
@@ -16,11 +18,19 @@ export class RecentMap<K, V> extends Map<K, V> {
     this.delete(key);
     super.set(key, value);
     if (this.size <= this.#maxEntries) return this;
-    for (const [oldest, evicted] of this) {
-      this.delete(oldest);
-      this.#onEvict?.(oldest, evicted);
-      break;
-    }
+    const [oldest, evicted] = this.#nextOldest();
+    this.delete(oldest);
+    this.#onEvict?.(oldest, evicted);
     return this;
+  }
+
+  #nextOldest(): [K, V] {
+    for (;;) {
+      this.#oldest ??= this.entries();
+      const { done, value } = this.#oldest.next();
+      if (done !== true) return value;
+      // It ended when the map was empty.
+      this.#oldest = undefined;
+    }
   }
 }

@@ -1,6 +1,6 @@
 // Reads and writes of keys and their events within the transactions of sql-store.ts, sql-holders.ts and sql-billing.ts. Writes
 // here are deferred (deferred-statements.ts).
-import { type Kysely, sql, type Transaction } from 'kysely';
+import { type InferResult, type Kysely, sql, type Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import { NO_TERMS, readTerms, writeTerms } from '../../config/terms.ts';
 import type { Authorship, ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
@@ -42,9 +42,22 @@ export function withHolder(db: Kysely<Tables>) {
     .leftJoin('keys as successors', 'successors.replaces', 'keys.prefix');
 }
 
-export async function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyRecord | undefined> {
-  const row = await withHolder(db).select(RECORD).where('keys.prefix', '=', prefix).executeTakeFirst();
-  return row && recordFrom(row);
+export function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyRecord | undefined> {
+  return recordReader(db)(prefix);
+}
+
+/** Reads the record of a key. The query is made once: to make it costs more than to run it. */
+export function recordReader(db: Kysely<Tables>): (prefix: Prefix) => Promise<KeyRecord | undefined> {
+  const query = withHolder(db).select(RECORD).where('keys.prefix', '=', sql<Prefix>`${''}`);
+  const compiled = query.compile();
+  return async (prefix) => {
+    const { rows } = await db.executeQuery<InferResult<typeof query>[number]>({
+      ...compiled,
+      parameters: [prefix],
+    });
+    const [row] = rows;
+    return row && recordFrom(row);
+  };
 }
 
 /** Active keys of a holder in the order of issue. */

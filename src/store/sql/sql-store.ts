@@ -20,7 +20,16 @@ import {
   lockHolder,
   readHolder,
 } from './sql-holders.ts';
-import { countGrant, insertEvent, insertKey, LINEAGE, newHolder, newRecord, recordOf } from './sql-keys.ts';
+import {
+  countGrant,
+  insertEvent,
+  insertKey,
+  LINEAGE,
+  newHolder,
+  newRecord,
+  recordOf,
+  recordReader,
+} from './sql-keys.ts';
 import { sqlObjects } from './sql-objects.ts';
 import { sqlOperators } from './sql-operators.ts';
 import { sqlOrganisation } from './sql-organisation.ts';
@@ -59,7 +68,7 @@ export function sqlStore(database: SqlOptions): Store {
     responses: guarded(sqlResponses(database)),
     upstreams: guarded(sqlUpstreams(database)),
 
-    findKey: (prefix) => recordOf(reader, prefix),
+    findKey: recordReader(reader),
 
     addKey(key, holder, reason, grant, actor = null) {
       return transactWithKey(database, async (trx): Promise<AddResult> => {
