@@ -27,6 +27,17 @@ function rowsBelow(text: string, heading: string): string[][] {
   return lines.slice(start + 2, end).map((line) => line.split('|').map((cell) => cell.trim()));
 }
 
+test('the root has what is meant to be there, and what git ignores', () => {
+  const known =
+    /^(?:\.(?:ci|dockerignore|editorconfig|git|gitignore)|(?:CHANGELOG|CONTRIBUTING|README|SECURITY)\.md|Dockerfile|LICENSE|bench|bin|biome\.json|config\.schema\.json|config\.yaml|docs|examples|package(?:-lock)?\.json|src|test|tools|tsconfig\.json|vitest\.config\.ts)$/;
+  const ignored = read('.gitignore').trim().split('\n');
+  const isIgnored = (name: string) =>
+    ignored.some((rule) =>
+      rule.startsWith('*') ? name.endsWith(rule.slice(1)) : name === rule.replace(/\/$/, ''),
+    );
+  expect(readdirSync(ROOT).filter((name) => !known.test(name) && !isIgnored(name))).toEqual([]);
+});
+
 test.each(PAGES)('%s names files that exist', (page) => {
   const missing = filesIn(read(page)).filter((path) => !exists(path) && !exists(`src/${path}`));
   expect(missing).toEqual([]);
