@@ -290,6 +290,8 @@ describe('a change', () => {
     ['/keys', { tier: 'Pro', name: '--config=/etc/passwd' }, ''],
     ['/keys', [], 'must be a JSON object'],
     ['/teams', { name: '' }, 'name'],
+    ['/teams', { name: 'x', labels: { 'a=b': 'c' } }, 'The name of a label has no `=`'],
+    ['/keys', { tier: 'Pro', reason: 'x'.repeat(201) }, 'reason: must be at most 200 characters long'],
     ['/upstreams/echo/drain', { for: 'soon' }, '`for` is a duration'],
   ])('%s with %j', async (path, body, message) => {
     const answer = await admin('POST', path, body);

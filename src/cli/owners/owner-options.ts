@@ -66,7 +66,8 @@ export function readExpiry(text: string, now: number): string {
 }
 
 function roundedMs(ms: number): number {
-  return ms < 60_000 ? Math.ceil(ms / 1000) * 1000 : Math.round(ms / 60_000) * 60_000;
+  const unit = [86_400_000, 3_600_000, 60_000].find((each) => ms >= each);
+  return unit === undefined ? Math.ceil(ms / 1000) * 1000 : Math.round(ms / unit) * unit;
 }
 
 /** A name for people. @throws UsageError, GatewayError invalid_value */

@@ -89,6 +89,9 @@ function named(name: string | null | undefined, option: string, removal: string)
 
 function labelOptions(labels: Readonly<Record<string, string | null>> = {}): Options {
   const entries = Object.entries(labels);
+  // The command would take it for a part of the value.
+  const wrong = entries.find(([name]) => name.includes('='));
+  if (wrong !== undefined) throw new GatewayError('invalid_value', 'The name of a label has no `=`.');
   return {
     label: entries.flatMap(([name, value]) => (value === null ? [] : [`${name}=${value}`])),
     'remove-label': entries.flatMap(([name, value]) => (value === null ? [name] : [])),
