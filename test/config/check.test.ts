@@ -30,7 +30,7 @@ describe('the description of a configuration', () => {
       `config.yaml is valid (${config.hash})`,
       '  listen      [::1]:(any free port) behind 10.0.0.0/8',
       '  admin       127.0.0.1:9090',
-      '  public_url  http://[::1]:0',
+      '  public_url  http://[::1]:(any free port)',
       '  store       SQLite, ./data/tollgate.db',
       '  workers     1: a single process',
       '  redis       none: a single process',

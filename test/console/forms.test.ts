@@ -57,7 +57,11 @@ describe('without a session', () => {
     const goesTo = async (back: string) =>
       (await setting.call('POST', '/console/sign-in', { body: `${new URLSearchParams({ token, back })}` }))
         .headers.location;
-    expect(await goesTo(`/console/keys/${key}`)).toBe(`/console/keys/${key}`);
+    for (const page of [
+      `/console/keys/${key}`,
+      `/console/teams/${encodeURIComponent("R&D (EU), it's *new*!")}`,
+    ])
+      expect(await goesTo(page)).toBe(page);
     for (const back of [
       '//evil.example',
       'https://evil.example',

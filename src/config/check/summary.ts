@@ -215,7 +215,7 @@ export function describeConfig(config: Config, at = Date.now()): string {
   const general: [string, string][] = [
     ['listen', address(listen) + (certificate ? describeCertificate(certificate) : '') + proxies],
     ['admin', address(admin) + (admin_certificate ? describeCertificate(admin_certificate) : '')],
-    ['public_url', dynamic.public_url],
+    ['public_url', dynamic.public_url.replace(/:0$/, ':(any free port)')],
     ['store', `${STORE_NAMES[store.kind]}, ${'path' in store ? store.path : hostOf(store.url)}`],
     ['workers', describeWorkers(workers)],
     ['redis', redis === undefined ? 'none: a single process' : describeRedis(redis)],

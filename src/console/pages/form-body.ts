@@ -45,7 +45,8 @@ export function readFormCall(form: URLSearchParams): FormCall {
 /** The page that a form was on: nothing but a page of the console. */
 export function backOf(form: URLSearchParams): string {
   const back = form.get('back') ?? '';
-  return /^\/console(?:\/[\w%.~-]+)*$/.test(back) ? back : '/console';
+  // What `encodeURIComponent` leaves as it is.
+  return /^\/console(?:\/[\w%.~!'()*-]+)*$/.test(back) ? back : '/console';
 }
 
 /** A word of a list, or the value of a pair, as a field shows it: in double quotes where it would be several words. */
