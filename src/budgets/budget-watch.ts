@@ -62,12 +62,16 @@ export class BudgetWatch {
    */
   settled(scopes: Scopes, states: ScopeStates, more: number): void {
     if (scopes.maxCost === Number.POSITIVE_INFINITY) return;
-    const isDue = scopes.list.some((scope, index) =>
-      BUDGET_LIMITS.some((budget) => {
-        const state = states[index]?.of(budget.limit);
-        return state !== undefined && this.#crossed(scope, budget, state, more).length > 0;
-      }),
-    );
+    const isDue = scopes.list.some((scope, index) => {
+      const ofScope = states[index];
+      // Most requests are below the first threshold of each budget.
+      const first = Math.min(NEAR_SHARE, ...softOf(scope.limits));
+      return ofScope?.active.byKind.cost.some((each) => {
+        if (ofScope.used(each) + more < first * each.max) return false;
+        const budget = BUDGET_LIMITS.find(({ limit }) => limit === each.limit.name);
+        return budget !== undefined && this.#crossed(scope, budget, ofScope.at(each), more).length > 0;
+      });
+    });
     if (isDue) this.#confirm(scopes);
   }
 

@@ -4,6 +4,8 @@ import { isTotal, LIMITS, type Limit, type TierLimits } from '../config/limit-ta
 /** The limits that a scope has. */
 export interface ActiveLimits {
   readonly list: readonly ActiveLimit[];
+  /** The same by what they count. */
+  readonly byKind: Readonly<Record<Limit['counts'], readonly ActiveLimit[]>>;
   /** Needs to know what was used before this process, or Redis, started to count. */
   readonly needTotals: boolean;
   /** The lowest limit of tokens; infinite without one. */
@@ -28,13 +30,15 @@ export function activeLimits(limits: TierLimits): ActiveLimits {
     const max = limits[limit.name];
     return max === undefined ? [] : [{ limit, max }];
   });
-  const lowest = (counted: Limit['counts']) =>
-    Math.min(...list.map(({ limit, max }) => (limit.counts === counted ? max : Infinity)));
+  const of = (kind: Limit['counts']) => list.filter(({ limit }) => limit.counts === kind);
+  const byKind = { requests: of('requests'), tokens: of('tokens'), cost: of('cost'), running: of('running') };
+  const lowest = (some: readonly ActiveLimit[]) => Math.min(...some.map(({ max }) => max));
   const resolved = {
     list,
+    byKind,
     needTotals: list.some(({ limit }) => isTotal(limit)),
-    maxTokens: lowest('tokens'),
-    maxCost: lowest('cost'),
+    maxTokens: lowest(byKind.tokens),
+    maxCost: lowest(byKind.cost),
   };
   active.set(limits, resolved);
   return resolved;

@@ -33,8 +33,10 @@ export interface LimitStates {
   readonly active: ActiveLimits;
   /** @returns undefined where the scope has no such limit */
   of(name: LimitName): LimitState | undefined;
-  /** What is left of a limit of `active`. */
-  remaining(limit: ActiveLimit): number;
+  /** @param limit one of `active` */
+  at(limit: ActiveLimit): LimitState;
+  /** The same without the rest. */
+  used(limit: ActiveLimit): number;
 }
 
 /** In the order of the scopes. */

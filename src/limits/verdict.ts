@@ -152,17 +152,18 @@ export class UsageStates implements LimitStates {
   }
 
   of(name: LimitName): LimitState | undefined {
-    for (const each of this.active.list) {
-      const { limit, max } = each;
-      if (limit.name !== name) continue;
-      const resetMs = limit.window === 'concurrent' ? 0 : waitOf(this.#usage, limit);
-      return { limit: max, used: countOf(this.#usage, limit), remaining: this.remaining(each), resetMs };
-    }
-    return undefined;
+    const found = this.active.list.find(({ limit }) => limit.name === name);
+    return found && this.at(found);
   }
 
-  remaining({ limit, max }: ActiveLimit): number {
-    return Math.max(0, max - countOf(this.#usage, limit));
+  at({ limit, max }: ActiveLimit): LimitState {
+    const used = countOf(this.#usage, limit);
+    const resetMs = limit.window === 'concurrent' ? 0 : waitOf(this.#usage, limit);
+    return { limit: max, used, remaining: Math.max(0, max - used), resetMs };
+  }
+
+  used({ limit }: ActiveLimit): number {
+    return countOf(this.#usage, limit);
   }
 }
 

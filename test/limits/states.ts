@@ -3,6 +3,13 @@ import { LIMITS, type LimitName } from '../../src/config/limit-table.ts';
 import { activeLimits } from '../../src/limits/active-limits.ts';
 import type { LimitState, LimitStates, ScopeStates } from '../../src/limits/limiter.ts';
 
+const MISSING: LimitState = {
+  limit: Number.NaN,
+  used: Number.NaN,
+  remaining: Number.NaN,
+  resetMs: Number.NaN,
+};
+
 export type StateRecord = { readonly [Name in LimitName]?: LimitState };
 
 export function recordOf(states: LimitStates): StateRecord {
@@ -18,6 +25,7 @@ export function statesOf(record: StateRecord): LimitStates {
   return {
     active,
     of: (name) => record[name],
-    remaining: ({ limit: { name } }) => record[name]?.remaining ?? Number.NaN,
+    at: ({ limit: { name } }) => record[name] ?? MISSING,
+    used: ({ limit: { name } }) => record[name]?.used ?? Number.NaN,
   };
 }

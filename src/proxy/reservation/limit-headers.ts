@@ -1,6 +1,7 @@
 // The limits as clients see them: the headers of OpenAI's API and of Anthropic's, and the error of a rejection. The decision is made in limits/.
-import { eachLimit, type LimitName } from '../../config/limit-table.ts';
+import { eachLimit } from '../../config/limit-table.ts';
 import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
+import type { ActiveLimit } from '../../limits/active-limits.ts';
 import type { LimitState, LimitStates, Rejected, ScopeStates } from '../../limits/limiter.ts';
 import type { ScopeKind } from '../../limits/scope.ts';
 
@@ -43,19 +44,17 @@ export function limitHeaders(
   isAnthropic = false,
 ): Record<string, string> {
   for (const family of isAnthropic ? ANTHROPIC_FAMILIES : FAMILIES) {
-    let nearest: { readonly states: LimitStates; readonly name: LimitName } | undefined;
+    let nearest: { readonly states: LimitStates; readonly limit: ActiveLimit } | undefined;
     let least = Number.POSITIVE_INFINITY;
     for (const ofScope of states) {
-      for (const each of ofScope.active.list) {
-        if (each.limit.counts !== family.counts) continue;
-        const share = ofScope.remaining(each) / each.max;
+      for (const each of ofScope.active.byKind[family.counts]) {
+        const share = Math.max(0, each.max - ofScope.used(each)) / each.max;
         if (share >= least) continue;
         least = share;
-        nearest = { states: ofScope, name: each.limit.name };
+        nearest = { states: ofScope, limit: each };
       }
     }
-    const state = nearest?.states.of(nearest.name);
-    if (state !== undefined) setFamily(headers, family, state);
+    if (nearest !== undefined) setFamily(headers, family, nearest.states.at(nearest.limit));
   }
   return headers;
 }

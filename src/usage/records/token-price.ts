@@ -131,6 +131,7 @@ function take(
   audio = 0,
   image = 0,
 ): number {
+  if (count === 0) return 0;
   let left = count;
   const from = (kind: keyof typeof fresh, max: number): void => {
     const taken = Math.min(left, max, fresh[kind]);
