@@ -28,7 +28,7 @@ import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
 import type { ObjectOwners } from './objects/object-owners.ts';
 import { routeToMaker } from './objects/sealed-content.ts';
-import { responseRegistrar, type StoredResponses } from './objects/stored-responses.ts';
+import { chargedAtFirst, responseRegistrar, type StoredResponses } from './objects/stored-responses.ts';
 import { affinityKey } from './request/affinity-key.ts';
 import { LargeRequest } from './request/large-request.ts';
 import { checkMembers, withFoundMembers } from './request/member-edits.ts';
@@ -247,9 +247,10 @@ export class Pipeline {
     return new Attempts({ request, route, resilience, affinity, onCommit: () => large.release() }, content);
   }
 
-  #watching({ principal, scopes, route: { model, entry }, facts }: AdmittedRequest) {
+  #watching({ principal, scopes, route, facts }: AdmittedRequest) {
     const { background } = this.#options;
-    const about = { principal, scopes, model, entry, charged: facts.estimate.prompt };
+    const { model, entry } = route;
+    const about = { principal, scopes, model, entry, charged: chargedAtFirst(facts, route) };
     return {
       watch: (id: string, target: Target) => background.watch({ ...about, id, target }),
       saw: (id: string, use: AttemptUse) => background.saw(id, visible(use)),

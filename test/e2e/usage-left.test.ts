@@ -34,7 +34,7 @@ beforeAll(async () => {
   upstream = await HostileUpstream.start(silence());
   gateway = await startGateway({
     config: {
-      upstreams: { up: { base_url: upstream.baseUrl, max_concurrency: 1000 } },
+      upstreams: { up: { base_url: upstream.baseUrl, max_concurrency: 1000, shared_objects: ['conv_*'] } },
       models: { m: { targets: [{ upstream: 'up', model: 'm' }] } },
       retry: { attempts: 1 },
       tiers: {
@@ -223,6 +223,39 @@ describe('a stream that is left in the middle', () => {
     expect(estimated).toBe(1);
     expect(completion).toBeGreaterThanOrEqual(Math.floor((10 * WORDS.length) / BYTES_PER_TOKEN));
     expect(completion).toBeLessThan(10 * WORDS.length);
+  });
+
+  test.each([
+    ['an earlier response', { previous_response_id: 'resp_long' }],
+    ['a conversation', { conversation: { id: 'conv_long' } }],
+  ])('counts what its upstream reads of %s', async (_, more) => {
+    const key = await gateway.issueKey('Pro');
+    const response = { id: 'resp_long', object: 'response', status: 'completed', output: [] };
+    const usage = { input_tokens: 50_000, output_tokens: 700, total_tokens: 50_700 };
+    const ofConversation = 'conversation' in more ? more : {};
+    const post = (body: object) => ({
+      target: '/v1/responses',
+      headers: bearer(key),
+      body: { model: 'm', ...body },
+    });
+    upstream.next(json(200, { ...response, usage }));
+    await ask(gateway.url, post({ input: 'x', ...ofConversation }));
+    const first = await totalsOf(key);
+    expect(first).toEqual({ prompt: 50_000, completion: 700, estimated: 0 });
+    upstream.next(async (c) => {
+      await c.head(200, SSE_HEADERS);
+      const event = { type: 'response.output_text.delta', delta: 'the beginning' };
+      await c.chunk(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+      await silence()(c);
+    });
+    using client = await gateway.connect();
+    await client.send(post({ input: 'y', stream: true, ...more }));
+    await client.readUntil('the beginning');
+    client.destroy();
+    const { prompt, estimated } = await totalsOf(key);
+    expect(estimated).toBe(1);
+    expect(prompt - first.prompt).toBeGreaterThan(50_700);
+    expect(prompt - first.prompt).toBeLessThan(50_800);
   });
 
   test('counts reasoning that is shown', async () => {

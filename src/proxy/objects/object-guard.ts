@@ -9,9 +9,11 @@ import type { ObjectOwners } from './object-owners.ts';
 import { ReferenceFinder } from './object-references.ts';
 import type { StoredResponses } from './stored-responses.ts';
 
+const CONVERSATION = /^conv_/;
+
 interface GuardOptions {
   readonly objects: ObjectOwners;
-  readonly stored: Pick<StoredResponses, 'find'>;
+  readonly stored: Pick<StoredResponses, 'find' | 'historyOf'>;
 }
 
 /** A request whose body is valid JSON. */
@@ -74,5 +76,7 @@ async function lookUp(
     upstreams.map(({ name, config }) => ({ name, shared: config.shared_objects ?? [] })),
   );
   const names = new Set(upstreamsWithAll.map(({ name }) => name));
-  return { ...route, ...maker, targets: targets.filter(({ upstream }) => names.has(upstream.name)) };
+  const conversations = [...finder.certain].filter((id) => CONVERSATION.test(id));
+  const history = { tokens: stored.historyOf([...finder.responses, ...conversations]), conversations };
+  return { ...route, ...maker, history, targets: targets.filter(({ upstream }) => names.has(upstream.name)) };
 }

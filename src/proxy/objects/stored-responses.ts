@@ -26,7 +26,7 @@ interface RegistrarOptions {
   readonly stored: StoredResponses;
   readonly objects: Pick<ObjectOwners, 'record'>;
   readonly principal: Pick<Principal, 'holderId'>;
-  readonly route: Pick<Route, 'model'>;
+  readonly route: Pick<Route, 'model' | 'history'>;
   readonly facts: Pick<RequestFacts, 'isBackground' | 'estimate'>;
   /** Whether the request lets the upstream store the response. */
   readonly isStored: boolean;
@@ -53,6 +53,7 @@ type Registrar = Pick<RelayRequest, 'meter'> & { readonly register: NonNullable<
 export function responseRegistrar(options: RegistrarOptions): Registrar {
   const { stored, objects, principal, route, facts, meter, isStored, session, background } = options;
   const isBackground = facts.isBackground === true;
+  const grown = [...(route.history?.conversations ?? [])];
   let registered: { readonly id: string; readonly written: Promise<void> } | undefined;
   const record = itemRecorder(objects, principal.holderId);
   return {
@@ -62,9 +63,12 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
       const all = { items: [...created.items, ...seals], isStored: created.isStored && isStored };
       const items = record(all, upstream.name);
       const { id } = created;
-      if (id !== undefined) session?.made(id, target);
+      if (id !== undefined) {
+        session?.made(id, target);
+        grown.push(id);
+      }
       if (id === undefined || !isStored) return items;
-      const charged = isBackground ? facts.estimate.prompt : null;
+      const charged = isBackground ? chargedAtFirst(facts, route) : null;
       const about = { id, holderId: principal.holderId, model: route.model, upstream: upstream.name };
       const written = stored.register({ ...about, upstreamModel, charged });
       registered = { id, written };
@@ -73,6 +77,7 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
     },
     meter: {
       add(use) {
+        if (use.usage !== null) stored.learnHistory(grown, use.usage.total);
         // The usage of a background response whose client left is read later, if its id is known.
         const unreported = registered === undefined ? use.unreported : undefined;
         const isLeft = isBackground && use.outcome === 'client_closed';
@@ -88,6 +93,14 @@ export function responseRegistrar(options: RegistrarOptions): Registrar {
       },
     },
   };
+}
+
+/** The tokens that a background response counts until its usage is known. */
+export function chargedAtFirst(
+  { estimate }: Pick<RequestFacts, 'estimate'>,
+  { history }: Pick<Route, 'history'>,
+): number {
+  return estimate.prompt + (history?.tokens ?? 0);
 }
 
 /** Records each item of one answer once; for streams incrementally, with one write at a time. */
@@ -129,6 +142,8 @@ export class StoredResponses {
   readonly #retention: RecordRetention;
   readonly #clock: () => number;
   readonly #recent = new RecentMap<string, StoredResponse>(MAX_RECENT);
+  /** Id of a response or a conversation → tokens that it adds to the prompt of the next response. */
+  readonly #histories = new RecentMap<string, number>(MAX_RECENT);
 
   constructor({ store, logger, clock = Date.now }: StoredResponsesOptions) {
     this.#store = store;
@@ -169,6 +184,16 @@ export class StoredResponses {
     // Cache only what the store returned: after a conflicting insert, the row is another holder's.
     this.#recent.set(id, found);
     return found;
+  }
+
+  /** Responses, or conversations, have so many tokens in all. */
+  learnHistory(ids: readonly string[], tokens: number): void {
+    for (const id of ids) this.#histories.set(id, tokens);
+  }
+
+  /** The most that one of these responses or conversations is known to have; 0 for unknown ones. */
+  historyOf(ids: readonly string[]): number {
+    return Math.max(0, ...ids.map((id) => this.#histories.get(id) ?? 0));
   }
 
   /** @returns whether the caller must count its usage now; false also when the store fails */

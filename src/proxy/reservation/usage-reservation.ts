@@ -26,7 +26,7 @@ export interface ReservationOptions {
 interface ReservationRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
-  readonly route: Pick<Route, 'entry' | 'targets'>;
+  readonly route: Pick<Route, 'entry' | 'targets' | 'history'>;
   readonly scopes: Scopes;
   /** The slot of this request. */
   readonly slot: RequestSlot;
@@ -60,7 +60,10 @@ export class UsageReservation {
     this.#options = options;
     this.#request = request;
     this.#lease = lease;
-    this.meter = new UsageMeter(request.estimate);
+    const { estimate, route } = request;
+    const { tokens = 0 } = route.history ?? {};
+    // Not reserved: the answer may leave some of it out, and an estimate must not reject what would fit.
+    this.meter = new UsageMeter(tokens === 0 ? estimate : { ...estimate, prompt: estimate.prompt + tokens });
   }
 
   /** Call when the request ended, however it did. Idempotent. */

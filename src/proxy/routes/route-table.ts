@@ -47,6 +47,14 @@ export function targetName({ upstream, model }: NamedTarget): string {
   return `${upstream.name}\0${model}`;
 }
 
+/** Of a request, at the upstream. */
+export interface History {
+  /** Its tokens, as far as this process has seen them. */
+  readonly tokens: number;
+  /** Ids of conversations, which grow with the request. */
+  readonly conversations: readonly string[];
+}
+
 /** A resolved model name. */
 export interface Route {
   /** The requested name, which the client reads back. */
@@ -62,6 +70,8 @@ export interface Route {
   readonly sessionHeader?: string;
   /** The name of the target that made the response which the request continues. */
   readonly maker?: string;
+  /** What the upstream adds to the prompt of the request: an earlier response, or a conversation. */
+  readonly history?: History;
   /** Reasons, besides failures, for which a rejected request goes to another target. Default: none. */
   readonly fallbackOn?: ModelConfig['fallback_on'];
   /** When a silent target is hedged with a second one; undefined for never. */
