@@ -5,7 +5,8 @@ import type { Team } from '../store/organisation-record.ts';
 import type { Store } from '../store/store.ts';
 import { listedFields, orderFields, termsFields, tierFields } from './record-fields.ts';
 
-const KEYS_OF_HOLDER = 1000;
+/** Keys that are shown with their holder: the first that were issued. */
+export const KEYS_OF_HOLDER = 1000;
 
 export async function wholeKey(store: Store, { tiers }: DynamicConfig, key: ListedKey) {
   const [labels, events, orders] = await Promise.all([

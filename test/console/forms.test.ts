@@ -1,5 +1,6 @@
 // Forms of the console as a hostile person, or an unlucky one, sends them: without a session, twice, at the same time as others, about
 // nobody, with markup and with names that mean something to JavaScript.
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { API_ROUTES } from '../../src/console/api/api-routes.ts';
 import { type ConsoleSetting, cookieFrom, csrfIn, startConsole } from './setting.ts';
@@ -252,4 +253,21 @@ test('a copied cookie is of no use without the token of a page, and a token of n
   ])
     expect((await send('teams.add', { 'text.name': 'stolen' }, each)).status).toBe(403);
   expect(cookieFrom(await get('/console'))).toBeUndefined();
+});
+
+test('the page of a holder with many keys has the first, and leads to all', async () => {
+  const path = setting.gateway.directory.file('tollgate.db');
+  const database = new DatabaseSync(path);
+  database.exec(`with recursive n (n) as (select 1 union all select n + 1 from n where n < 1100)
+    insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at)
+    select substr('0000000' || n, -8), '${holder}', '$argon2id$x', zeroblob(32), 'active', 1, '2030' from n`);
+  database.close();
+  const { text } = await get(`/console/holders/${holder}`);
+  expect([text.match(/href="\/console\/keys\/\w{8}"/g)?.length, text.includes('The first 1000;')]).toEqual([
+    ...[1000, true],
+  ]);
+  const list = await get(`/console/keys?holder=${holder}`);
+  expect(text).toContain(`href="/console/keys?holder=${holder}"`);
+  expect(list.text).toContain('The first 50; there are more.');
+  expect((await get('/console/keys?holder=nobody')).text).toContain('Nothing found.');
 });

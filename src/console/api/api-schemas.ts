@@ -102,7 +102,7 @@ export const holder = z.strictObject({
   ...terms,
   ...tierLimits,
   created_at: time,
-  keys: z.array(listedKey),
+  keys: z.array(listedKey).describe('The first 1000; `GET /keys?holder=` lists all.'),
 });
 
 const teamFields = { name: z.string(), labels, ...ownLimits, created_at: time };

@@ -4,6 +4,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import { KEY_STATES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
+import { KEYS_OF_HOLDER } from '../owner-records.ts';
 import { quotedWord } from './form-body.ts';
 import { FRAGMENTS, listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
@@ -188,10 +189,12 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
           },
     ),
   ];
+  const keys = listOf(record, 'keys');
+  const all = html`<a href="/console/keys?holder=${String(member(record, 'holder'))}">all of its keys</a>`;
   return html`<h1>${String(member(record, 'name') ?? `Holder ${id.slice(0, 8)}`)}</h1>${asOf(desk.now())}
 ${card('facts', 'Facts', facts(record, ['keys']))}
 ${card('actions', 'Changes', actions)}
-${card('keys', 'Keys', table('Keys', KEY_COLUMNS, listOf(record, 'keys')))}`;
+${card('keys', 'Keys', html`${keys.length < KEYS_OF_HOLDER ? html`` : html`<p class="soft">The first ${keys.length}; ${all}.</p>`}${table('Keys', KEY_COLUMNS, keys)}`)}`;
 }
 
 async function teamPage(request: ConsoleRequest): Promise<Html> {
@@ -229,6 +232,7 @@ const KEY_SEARCH: readonly Field[] = [
   ...OF_HOLDERS,
   { name: 'state', label: 'State', options: ['', ...KEY_STATES] },
   { name: 'unused_since', label: 'Not used since', type: 'date' },
+  { name: 'holder', label: 'Id of the holder' },
 ];
 const KEY_LIST = { title: 'Keys', route: 'keys.list', fields: KEY_SEARCH, columns: KEY_COLUMNS };
 const HOLDER_LIST = {
