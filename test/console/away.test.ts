@@ -91,7 +91,7 @@ describe('with Redis', () => {
     expect((await call(`/keys/${first}/revoke`, {})).json).toMatchObject({
       replicas: { confirmed: 1, total: 1 },
     });
-    const { cookie } = await setting.signIn(token);
+    const { cookie, csrf } = await setting.signIn(token);
     const paths = await pathsOf(setting);
     await redis.stop();
     const answer = await call(`/keys/${second}/revoke`, { reason: 'lost' });
@@ -104,6 +104,22 @@ describe('with Redis', () => {
       const { status, text } = await setting.call('GET', path, { cookie });
       expect([path, status]).toEqual([path, 200]);
       if (path === '/console') expect(text).toContain('>ann (');
+    }
+    // Forms of records: what replicas hold is changed, and they could not be told; other records they do not hold.
+    const prefix = paths.find((path) => path.startsWith('/console/keys/'))?.split('/')[3] ?? '';
+    const forms: readonly (readonly [string, string, boolean])[] = [
+      ['keys.set', `param.prefix=${prefix}&null.name=ci`, false],
+      ['holders.set', `param.holder=${prefix}&null.name=Maps`, false],
+      ['holders.suspend', `param.holder=${prefix}`, false],
+      ['teams.set', 'param.name=search&map.labels=a%3Db', true],
+      ['operators.rotate', 'param.name=bea', true],
+    ];
+    await setting.operator('bea', 'viewer');
+    for (const [route, fields, isDone] of forms) {
+      const body = `csrf=${csrf}&${fields}`;
+      const { status, text } = await setting.call('POST', `/console/do/${route}`, { cookie, body });
+      expect([route, status, text.includes('role="alert"')]).toEqual([route, 200, !isDone]);
+      if (!isDone) expect(text).toMatch(/Tell the replicas again/);
     }
     expect((await setting.call('GET', '/api/v1/upstreams', { token })).json).toMatchObject({
       items: [{ upstream: 'echo' }],
