@@ -28,4 +28,23 @@ describe('a recent map', () => {
       }),
     );
   });
+
+  test('spares entries that ask for it once, at most 32 of them at a time', () => {
+    const evicted: number[] = [];
+    const spare = new Set<number>();
+    const map = new RecentMap<number, number>(
+      100,
+      (key) => evicted.push(key),
+      (value) => spare.delete(value),
+    );
+    for (let index = 0; index < 100; index += 1) map.set(index, index);
+    for (let index = 0; index < 40; index += 1) if (index !== 2) spare.add(index);
+    map.set(100, 100);
+    expect(evicted).toEqual([2]);
+    expect([...map.keys()].slice(-3)).toEqual([100, 0, 1]);
+    map.set(101, 101);
+    // 3 to 34 were spared, then the bound counts.
+    expect(evicted).toEqual([2, 35]);
+    expect(map.size).toBe(100);
+  });
 });

@@ -123,7 +123,7 @@ export class Authenticator implements KeyListener {
       throw new GatewayError('invalid_api_key');
     }
     const fingerprint = this.#fingerprints.of(key);
-    const known = this.#positive.get(fingerprint);
+    const known = this.#positive.get(fingerprint, key.prefix);
     if (known === undefined) {
       this.#rejectKnownBad(fingerprint, key.prefix, address);
     } else if (this.#positive.isFresh(known, this.#now())) {
@@ -132,7 +132,7 @@ export class Authenticator implements KeyListener {
       return known.principal;
     }
     return this.#check(key, fingerprint, known, address).then(({ principal, outcome }) => {
-      this.#accept(standing, principal, this.#positive.get(fingerprint));
+      this.#accept(standing, principal, this.#positive.get(fingerprint, key.prefix));
       this.#count(outcome);
       return principal;
     });
@@ -261,7 +261,7 @@ export class Authenticator implements KeyListener {
       try {
         found = await this.#lookup.find(key.prefix, known !== undefined);
       } catch (error) {
-        if (known !== undefined && this.#positive.serveStale(fingerprint, known, this.#now())) {
+        if (known !== undefined && this.#positive.serveStale(fingerprint, key.prefix, this.#now())) {
           return { principal: known.principal, outcome: 'cached' };
         }
         throw error;
@@ -288,7 +288,7 @@ export class Authenticator implements KeyListener {
       this.#positive.refresh(fingerprint, principal, at, soughtAt);
       this.#updateMetrics();
       if (needsProof) {
-        known = this.#positive.get(fingerprint);
+        known = this.#positive.get(fingerprint, key.prefix);
         // The key may have waited so long for its proof that a cached one would have been looked up again.
         if (known !== undefined && !this.#positive.isFresh(known, this.#now())) continue;
       }

@@ -104,7 +104,7 @@ describe('the positive cache', () => {
     const known = new KeyCache();
     const key = Key.generate();
     known.refresh(fingerprints.of(key), callerFor(key), 1000);
-    expect(known.get(fingerprints.of(key))).toEqual({
+    expect(known.get(fingerprints.of(key), key.prefix)).toMatchObject({
       principal: callerFor(key),
       confirmedAt: 1000,
       soughtAt: 1000,
@@ -120,15 +120,15 @@ describe('the positive cache', () => {
     const print = fingerprints.of(key);
     known.refresh(print, callerFor(key), 0);
     const entry = () => {
-      const found = known.get(print);
+      const found = known.get(print, key.prefix);
       if (found === undefined) throw new Error('gone');
       return found;
     };
-    expect(known.serveStale(print, entry(), 6000)).toBe(true);
+    expect(known.serveStale(print, key.prefix, 6000)).toBe(true);
     expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 7000 });
-    expect(known.serveStale(print, entry(), 59_900)).toBe(true);
+    expect(known.serveStale(print, key.prefix, 59_900)).toBe(true);
     expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 60_000 });
-    expect(known.serveStale(print, entry(), 60_001)).toBe(false);
+    expect(known.serveStale(print, key.prefix, 60_001)).toBe(false);
   });
 
   test('has no fresh entries after changes may have been missed, but can still serve stale', () => {
@@ -136,14 +136,14 @@ describe('the positive cache', () => {
     const name = fingerprints.of(numbered(1));
     known.refresh(name, callerFor(numbered(1)), 0);
     const fresh = (now: number) => {
-      const entry = known.get(name);
+      const entry = known.get(name, numbered(1).prefix);
       return entry !== undefined && known.isFresh(entry, now);
     };
     expect(fresh(1000)).toBe(true);
     known.expire(1000, 1000);
     expect(fresh(1000)).toBe(false);
-    const entry = known.get(name);
-    expect(entry !== undefined && known.serveStale(name, entry, 1500)).toBe(true);
+    const entry = known.get(name, numbered(1).prefix);
+    expect(entry !== undefined && known.serveStale(name, numbered(1).prefix, 1500)).toBe(true);
     expect([fresh(1500), fresh(2500), fresh(2501)]).toEqual([true, true, false]);
     known.refresh(name, callerFor(numbered(1)), 3000);
     expect([fresh(4000), fresh(4001)]).toEqual([true, false]);
@@ -157,29 +157,38 @@ describe('the positive cache', () => {
     const key = Key.generate();
     const print = fingerprints.of(key);
     known.refresh(print, callerFor(key), 0);
-    const before = known.get(print);
-    if (before === undefined) throw new Error('gone');
     known.drop(key.prefix);
-    expect(known.get(print)).toBeUndefined();
-    expect(known.serveStale(print, before, 1)).toBe(false);
+    expect(known.get(print, key.prefix)).toBeUndefined();
+    expect(known.serveStale(print, key.prefix, 1)).toBe(false);
     expect(known.size).toBe(0);
     const other = numbered(7).prefix;
     expect(isPrefix(other)).toBe(true);
     known.drop(other);
   });
 
+  test('knows the whole key and not its prefix', () => {
+    const known = new KeyCache();
+    const key = Key.generate();
+    known.refresh(fingerprints.of(key), callerFor(key), 0);
+    const other = Key.parse(key.prefix + Key.generate().reveal().slice(8));
+    if (other === undefined) throw new Error('not a key');
+    expect(known.get(fingerprints.of(other), key.prefix)).toBeUndefined();
+    expect(known.serveStale(fingerprints.of(other), key.prefix, 1)).toBe(false);
+    expect(known.get(fingerprints.of(key), key.prefix)).toBeDefined();
+  });
+
   test('is bounded and evicts the entry confirmed longest ago', () => {
     const known = new KeyCache();
     const print = (index: number) => fingerprints.of(numbered(index));
-    for (let index = 0; index < 50_000; index += 1) {
+    for (let index = 0; index < 250_000; index += 1) {
       known.refresh(print(index), callerFor(numbered(index)), index);
     }
-    known.refresh(print(0), callerFor(numbered(0)), 50_000);
-    known.refresh(print(50_000), callerFor(numbered(50_000)), 50_001);
-    expect(known.size).toBe(50_000);
-    expect(known.get(print(0))).toBeDefined();
-    expect(known.get(print(1))).toBeUndefined();
-    expect(known.get(print(2))).toBeDefined();
+    known.refresh(print(0), callerFor(numbered(0)), 250_000);
+    known.refresh(print(250_000), callerFor(numbered(250_000)), 250_001);
+    expect(known.size).toBe(250_000);
+    expect(known.get(print(0), numbered(0).prefix)).toBeDefined();
+    expect(known.get(print(1), numbered(1).prefix)).toBeUndefined();
+    expect(known.get(print(2), numbered(2).prefix)).toBeDefined();
   });
 });
 

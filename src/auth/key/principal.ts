@@ -1,5 +1,6 @@
 // The authenticated principal of a request.
-import type { KeyRecord, KeySummary } from '../../store/key-record.ts';
+import { TIERS } from '../../config/schema/config-schema.ts';
+import { BILLING_STATUSES, type KeyRecord, type KeySummary } from '../../store/key-record.ts';
 
 /**
  * What a request needs of its key, as it was when it was checked. Limits, quota and usage belong to the holder, so they survive a
@@ -19,8 +20,11 @@ export type CheckableKey = Pick<
 >;
 
 export function principalOf(record: CheckableKey): Principal {
-  const { prefix, lineage, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAt } =
-    record;
+  const { prefix, holderId, version, teamId, holderTerms, terms, expiresAt } = record;
+  // A process keeps many principals, and texts from the store or Redis are copies: share those that are the same.
+  const lineage = record.lineage === prefix ? prefix : record.lineage;
+  const tier = TIERS.find((each) => each === record.tier) ?? record.tier;
+  const standing = BILLING_STATUSES.find((each) => each === record.standing) ?? record.standing;
   const expiresAtMs = expiresAt === null ? undefined : Date.parse(expiresAt);
   return { prefix, lineage, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAtMs };
 }

@@ -18,7 +18,8 @@ const STALE_PAUSE_MS = 1000;
 /** Lifetime of an entry in the negative cache, in milliseconds. */
 const NEGATIVE_MS = 10_000;
 
-const MAX_KNOWN = 50_000;
+/** About 430 bytes each: 107 MB. */
+const MAX_KNOWN = 250_000;
 const MAX_NEGATIVE = 100_000;
 const MAX_CHANGED = 10_000;
 
@@ -112,25 +113,40 @@ export interface KnownKey {
   usedOn?: number | undefined;
 }
 
+/** An entry. It changes in place, because a map that is rewritten with each confirmation is rehashed again and again. */
+interface Entry extends KnownKey {
+  readonly fingerprint: Fingerprint;
+  principal: Principal;
+  confirmedAt: number;
+  soughtAt: number;
+  freshUntil: number;
+  usedOn: number | undefined;
+  /** Confirmed again since it was added, or since it was last spared from eviction. */
+  isRecent: boolean;
+}
+
 /**
  * The positive cache. An expired entry stays until it is evicted: it proves that Argon2 has run for this key, can be served
  * stale while the store is unavailable, and exempts the key from the failure limit.
  */
 export class KeyCache {
-  readonly #byFingerprint = new RecentMap<Fingerprint, KnownKey>(MAX_KNOWN, (_, { principal }) =>
-    this.#byPrefix.delete(principal.prefix),
-  );
-  readonly #byPrefix = new Map<Prefix, Fingerprint>();
+  /** Only verified keys are here, and a prefix has one, so the fingerprint of the whole key is in the entry and compared. */
+  readonly #entries = new RecentMap<Prefix, Entry>(MAX_KNOWN, undefined, (entry) => {
+    const { isRecent } = entry;
+    entry.isRecent = false;
+    return isRecent;
+  });
   #freshMs = FRESH_MS;
   /** Entries that were requested before this time are not fresh. */
   #floor = Number.NEGATIVE_INFINITY;
 
   get size(): number {
-    return this.#byFingerprint.size;
+    return this.#entries.size;
   }
 
-  get(fingerprint: Fingerprint): KnownKey | undefined {
-    return this.#byFingerprint.get(fingerprint);
+  get(fingerprint: Fingerprint, prefix: Prefix): KnownKey | undefined {
+    const entry = this.#entries.get(prefix);
+    return entry?.fingerprint === fingerprint ? entry : undefined;
   }
 
   /** Whether the key is accepted without a look-up. */
@@ -153,24 +169,37 @@ export class KeyCache {
    * @param soughtAt when it was requested; may be later than `validAt` while the store is unavailable
    */
   refresh(fingerprint: Fingerprint, principal: Principal, validAt: number, soughtAt = validAt): void {
-    const known = this.#byFingerprint.get(fingerprint);
-    const at =
-      known?.principal.version === principal.version ? Math.max(validAt, known.confirmedAt) : validAt;
+    const held = this.#entries.get(principal.prefix);
+    const known = held?.fingerprint === fingerprint ? held : undefined;
+    const isSame = known?.principal.version === principal.version;
+    const at = isSame ? Math.max(validAt, known.confirmedAt) : validAt;
     const pause = Math.min(soughtAt + STALE_PAUSE_MS, at + STALE_MS);
     const freshUntil = Math.max(at + this.#freshMs, soughtAt === validAt ? at : pause);
-    this.#put(fingerprint, { principal, confirmedAt: at, soughtAt, freshUntil, usedOn: known?.usedOn });
+    if (known === undefined) {
+      const times = { confirmedAt: at, soughtAt, freshUntil };
+      const entry = { fingerprint, principal, ...times, usedOn: undefined, isRecent: false };
+      this.#entries.set(principal.prefix, entry);
+      return;
+    }
+    known.principal = principal;
+    known.confirmedAt = at;
+    known.soughtAt = soughtAt;
+    known.freshUntil = freshUntil;
+    known.isRecent = true;
   }
 
   /**
    * Serves stale: extends the entry while the store does not answer. A suspension is not extended, because it may have ended.
    * @returns false when the key cannot be accepted any longer
    */
-  serveStale(fingerprint: Fingerprint, known: KnownKey, now: number): boolean {
-    const end = known.confirmedAt + STALE_MS;
-    // If the key changed meanwhile, the entry is gone or replaced.
-    if (now > end || known.principal.standing !== 'good') return false;
-    if (this.#byFingerprint.get(fingerprint) !== known) return false;
-    this.#put(fingerprint, { ...known, soughtAt: now, freshUntil: Math.min(now + STALE_PAUSE_MS, end) });
+  serveStale(fingerprint: Fingerprint, prefix: Prefix, now: number): boolean {
+    const entry = this.#entries.get(prefix);
+    // If the key ended meanwhile, the entry is gone.
+    if (entry?.fingerprint !== fingerprint) return false;
+    const end = entry.confirmedAt + STALE_MS;
+    if (now > end || entry.principal.standing !== 'good') return false;
+    entry.soughtAt = now;
+    entry.freshUntil = Math.min(now + STALE_PAUSE_MS, end);
     return true;
   }
 
@@ -179,24 +208,14 @@ export class KeyCache {
    * that Argon2 has run, because the hash of a key never changes, and exempts the key from the failure limit.
    */
   invalidate(prefix: Prefix): void {
-    const fingerprint = this.#byPrefix.get(prefix);
-    const known = fingerprint === undefined ? undefined : this.#byFingerprint.get(fingerprint);
-    if (fingerprint === undefined || known === undefined) return;
-    const never = Number.NEGATIVE_INFINITY;
-    this.#put(fingerprint, { ...known, confirmedAt: never, freshUntil: never });
+    const entry = this.#entries.get(prefix);
+    if (entry === undefined) return;
+    entry.confirmedAt = Number.NEGATIVE_INFINITY;
+    entry.freshUntil = Number.NEGATIVE_INFINITY;
   }
 
   drop(prefix: Prefix): void {
-    const fingerprint = this.#byPrefix.get(prefix);
-    if (fingerprint === undefined) return;
-    this.#byFingerprint.delete(fingerprint);
-    this.#byPrefix.delete(prefix);
-  }
-
-  #put(fingerprint: Fingerprint, known: KnownKey): void {
-    // Evicts the least recently confirmed entry.
-    this.#byFingerprint.set(fingerprint, known);
-    this.#byPrefix.set(known.principal.prefix, fingerprint);
+    this.#entries.delete(prefix);
   }
 }
 
