@@ -31,6 +31,8 @@ export interface App {
   breaker(upstream: string, model: string): BreakerSnapshot | undefined;
   /** Requests in flight. */
   readonly inFlight: number;
+  /** As of `Server`. */
+  readonly connections: number;
   /** Upstreams removed from the configuration that are still draining or closing. */
   readonly retiring: number;
   /** Reloads the configuration file now, even if unchanged. Resolves when it was applied or rejected. */
@@ -92,6 +94,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
       reload: (bytes, files) => configuration.replace(bytes, files),
       markRejected: () => reloader.markRejected(),
       health: () => admin.health.report(),
+      shed: (keep) => server.shed(keep),
       report: async () => ({ samples: await metrics.registry.getMetricsAsJSON(), upstreams: states() }),
     },
     issuer: keys.issuer,
@@ -103,6 +106,9 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     },
     get inFlight() {
       return server.inFlight;
+    },
+    get connections() {
+      return server.connections;
     },
     get retiring() {
       return routing.retiring;

@@ -89,13 +89,17 @@ export class Connection {
     }
   }
 
-  /** Announces the end of the connection in the current response, unless its head was sent or requests wait behind it. */
-  announceEnd(): void {
+  /**
+   * Announces the end of the connection in the current response, unless its head was sent or requests wait behind it.
+   * @returns whether it does so, and did not before
+   */
+  announceEnd(): boolean {
     const { response } = this.#current ?? {};
-    if (response === undefined || response.headersSent || this.#waiting.length > 0) return;
-    if (!keepsConnection(response)) return;
+    if (response === undefined || response.headersSent || this.#waiting.length > 0) return false;
+    if (!keepsConnection(response)) return false;
     setKeepsConnection(response, false);
     this.#isLast = true;
+    return true;
   }
 
   take(exchange: Exchange): void {

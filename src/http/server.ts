@@ -9,6 +9,7 @@ import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { AcceptQueue } from './accept/accept-queue.ts';
 import { ConnectionIntake } from './accept/connection-intake.ts';
+import { ConnectionShedding } from './accept/connection-shedding.ts';
 import { PollPhase } from './accept/poll-phase.ts';
 import { boundAddress } from './client-address.ts';
 import { Connection, type ListenerState } from './connection.ts';
@@ -61,6 +62,7 @@ export class Server {
     isOverloaded: () => this.acceptQueue.isOverloaded,
   };
   readonly #active: RunningExchanges;
+  readonly #shedding = new ConnectionShedding();
   #draining = false;
   /** Nothing is accepted any more; a handshake may still end. */
   #isClosing = false;
@@ -164,6 +166,16 @@ export class Server {
     return this.#draining;
   }
 
+  /** Open client connections, without those that `shed` closes. */
+  get connections(): number {
+    return this.#connections.size - this.#shedding.leaving;
+  }
+
+  /** Closes all connections but `keep` behind the next responses, announced by `connection: close`: their clients open others. */
+  shed(keep: number): void {
+    this.#shedding.order(keep);
+  }
+
   /** Running exchanges. */
   get inFlight(): number {
     return this.#active.size;
@@ -220,6 +232,7 @@ export class Server {
     this.#countConnections();
     socket.once('close', () => {
       this.#connections.delete(socket);
+      this.#shedding.onClose(connection);
       this.#countConnections();
     });
   }
@@ -260,6 +273,7 @@ export class Server {
       const exchange = this.#exchange(connection, request, response);
       exchange.upgrade = upgrade;
       if (this.#draining) connection.announceEnd();
+      else this.#shedding.onRequest(connection, this.#connections.size, this.#shared.isOverloaded);
       if (connection.rejection !== undefined && !request.complete)
         this.#active.stop(exchange, connection.rejection);
       this.#cors.apply(exchange);

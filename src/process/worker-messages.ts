@@ -45,6 +45,8 @@ export type ToWorker =
     }
   | { readonly kind: 'rejected' }
   | { readonly kind: 'report' }
+  /** Close connections behind the next responses, all but so many: others have fewer. */
+  | { readonly kind: 'shed'; readonly keep: number }
   /** Drain and exit. A second message stops at once. */
   | { readonly kind: 'close' };
 
@@ -56,6 +58,8 @@ export type FromWorker =
   | { readonly kind: 'failed'; readonly message: string }
   | { readonly kind: 'beat'; readonly inFlight: number; readonly health?: HealthReport }
   | { readonly kind: 'report'; readonly report: WorkerReport }
+  /** Its open connections, without those that it closes soon. */
+  | { readonly kind: 'connections'; readonly count: number }
   /** The worker drains and exits after a fault, and accepts no new requests: replace it. */
   | { readonly kind: 'leaving' };
 
@@ -64,5 +68,7 @@ export const WORKER_VARIABLE = 'TOLLGATE_WORKER';
 
 /** Heartbeat interval. */
 export const HEARTBEAT_MS = 1_000;
+/** Interval in which a worker tells a change of its connections. */
+export const CONNECTIONS_MS = 100;
 /** Interval of unrequested reports. Counts since the last report are lost when a worker is killed. */
 export const REPORT_MS = 5_000;

@@ -18,6 +18,8 @@ interface WorkerProcessOptions {
   readonly firstMessage: () => ToWorker;
   readonly onReady: (url: string) => void;
   readonly onLeaving: () => void;
+  /** `connections` has changed. */
+  readonly onConnections: () => void;
   /** Receives complete log lines. */
   readonly onLine: (line: string) => void;
   /** Called once, after the exit and the last log line. */
@@ -39,6 +41,8 @@ export class WorkerProcess {
   health: HealthReport | undefined;
   /** Requests in flight at the last heartbeat. */
   inFlight = 0;
+  /** As last told. */
+  connections = 0;
   /** The worker's own message about why it cannot start. */
   failure: string | undefined;
   /** Why the primary killed it, if it did. */
@@ -120,6 +124,10 @@ export class WorkerProcess {
       case 'report':
         this.report = message.report;
         for (const done of this.#waiters.splice(0)) done();
+        return;
+      case 'connections':
+        this.connections = message.count;
+        this.#options.onConnections();
         return;
       case 'leaving':
         this.state = 'leaving';

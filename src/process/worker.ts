@@ -11,6 +11,7 @@ import { stayAfterDisconnect } from '../http/exchange/node-internals.ts';
 import { Repeat } from '../repeat.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
+  CONNECTIONS_MS,
   type FromWorker,
   HEARTBEAT_MS,
   REPORT_MS,
@@ -29,6 +30,8 @@ export interface WorkerMember {
   reload(bytes: Buffer, files: FileContents): void;
   /** Notes that the file is invalid. The primary has logged why. */
   markRejected(): void;
+  /** Closes connections behind their next responses, all but so many. */
+  shed(keep: number): void;
   health(): Promise<HealthReport>;
   report(): Promise<WorkerReport>;
 }
@@ -38,6 +41,7 @@ interface WorkerApp {
   readonly config: Config;
   readonly url: string;
   readonly inFlight: number;
+  readonly connections: number;
   readonly member: WorkerMember;
   close(): Promise<boolean>;
 }
@@ -119,6 +123,12 @@ class WorkerRun {
     if (!this.#isStopped) send({ kind: 'ready', url: app.url });
     const heartbeat = setInterval(() => this.#sendHeartbeat(app), HEARTBEAT_MS);
     this.#sendHeartbeat(app);
+    let told = 0;
+    const connections = setInterval(() => {
+      const count = app.connections;
+      if (count !== told) send({ kind: 'connections', count });
+      told = count;
+    }, CONNECTIONS_MS);
     const reports = new Repeat(async () => {
       const began = performance.now();
       await this.#report(app);
@@ -135,6 +145,7 @@ class WorkerRun {
     // Stopped during the start: there are no requests to drain.
     if (isEarly) void app.close();
     const isClean = await closing;
+    clearInterval(connections);
     clearInterval(heartbeat);
     await this.#report(app);
     return isClean ? code : 1;
@@ -181,6 +192,9 @@ class WorkerRun {
       }
       case 'rejected':
         app.member.markRejected();
+        return;
+      case 'shed':
+        app.member.shed(message.keep);
         return;
       case 'report':
         void this.#report(app);

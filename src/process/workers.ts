@@ -3,6 +3,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { startDeadline } from '../deadline.ts';
+import { ConnectionShares } from '../http/accept/connection-shares.ts';
 import { Backoff, type BackoffOptions } from '../redis/reconnect-backoff.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -75,6 +76,7 @@ export class Workers {
   #isClean = true;
   #watch: NodeJS.Timeout | undefined;
   readonly #empty = Promise.withResolvers<void>();
+  readonly #shares = new ConnectionShares();
 
   constructor(options: WorkersOptions) {
     this.#options = options;
@@ -100,6 +102,7 @@ export class Workers {
       if (now - lastTickAt > STALL_MS) for (const worker of this.#alive) worker.resetHeartbeat();
       else this.#killHung();
       lastTickAt = now;
+      this.#balance();
     }, HEARTBEAT_MS);
     this.#updateGauges();
     for (const slot of this.#slots) this.#fork(slot);
@@ -185,6 +188,7 @@ export class Workers {
       onLeaving: () => {
         if (!this.#isClosing) this.#restart(slot, 'fault');
       },
+      onConnections: () => this.#balance(),
       onLine,
       onExit: (exit) => this.#onExit(slot, worker, exit),
       now: () => performance.now(),
@@ -232,6 +236,14 @@ export class Workers {
     metrics.restarts.inc({ cause });
     logger.error({ ...about, wait_ms: waitMs, tries: slot.backoff.tries }, 'worker exited; restarting it');
     slot.timer = setTimeout(() => this.#fork(slot), waitMs);
+  }
+
+  /** Has workers with too many connections close some. One that may hang takes no others. */
+  #balance(): void {
+    if (this.#isClosing) return;
+    const accepting = this.serving.filter(({ silentMs }) => silentMs < STALL_MS);
+    const excess = this.#shares.excess(accepting, performance.now());
+    for (const worker of excess?.above ?? []) worker.send({ kind: 'shed', keep: excess?.keep ?? 0 });
   }
 
   /** Kills workers whose heartbeat or start is overdue. */

@@ -67,12 +67,16 @@ export async function readiness(gateway: Gateway): Promise<Readiness> {
 
 let probes = 0;
 
-/** A connection, and who has it: the log line of a request on it says so. */
+/** A connection, and who has it: the log line of a request on it says so. One that is closed to make shares even is opened anew. */
 export async function connectTo(gateway: Gateway): Promise<Held & { readonly health: Readiness }> {
   const client = await gateway.connect();
   probes += 1;
   const id = `probe-${probes}`;
   const response = await client.ask({ method: 'GET', target: '/health', headers: { 'x-request-id': id } });
+  if (response.header('connection') === 'close') {
+    client.destroy();
+    return connectTo(gateway);
+  }
   const line = await gateway.logLine((each) => each['request_id'] === id, `the log line of ${id}`);
   const health: Readiness = JSON.parse(response.text());
   return { client, worker: Number(line['worker']), health };
@@ -81,17 +85,15 @@ export async function connectTo(gateway: Gateway): Promise<Held & { readonly hea
 /** Connections until each of the workers has `each` of them. */
 export async function connectToBoth(gateway: Gateway, each = 1) {
   const held: Awaited<ReturnType<typeof connectTo>>[] = [];
-  const spare: RawClient[] = [];
   const have = (worker: number) => held.filter((one) => one.worker === worker).length;
   await until(async () => {
     // Side by side, because the log takes its time.
     for (const one of await Promise.all(Array.from({ length: 2 * each + 2 }, () => connectTo(gateway)))) {
       if (have(one.worker) < each) held.push(one);
-      else spare.push(one.client);
+      else one.client.destroy();
     }
     return have(1) === each && have(2) === each;
   }, 'connections to both workers');
-  for (const client of spare) client.destroy();
   return held.sort((a, b) => a.worker - b.worker);
 }
 

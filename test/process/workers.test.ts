@@ -167,6 +167,33 @@ describe('two workers', () => {
     ]);
   });
 
+  test('have equally many kept connections soon, also where one had them all', async () => {
+    // Those of one worker, as after a burst, or after a restart of the other.
+    let held = await Promise.all(Array.from({ length: 24 }, () => connectTo(gateway)));
+    const [first] = held;
+    for (const { client, worker } of held) if (worker !== first?.worker) client.destroy();
+    held = held.filter(({ worker }) => worker === first?.worker);
+    while (held.length > 8) held.pop()?.client.destroy();
+    while (held.length < 4) {
+      const more = await connectTo(gateway);
+      if (more.worker === first?.worker) held.push(more);
+      else more.client.destroy();
+    }
+    const share = () => held.filter(({ worker }) => worker === 1).length / held.length;
+    await until(async () => {
+      held = await Promise.all(
+        held.map(async (one) => {
+          const response = await one.client.ask({ method: 'GET', target: '/health' });
+          if (response.header('connection') !== 'close') return one;
+          one.client.destroy();
+          return await connectTo(gateway);
+        }),
+      );
+      return Math.abs(share() - 0.5) < 0.2;
+    }, 'even shares');
+    for (const { client } of held) client.destroy();
+  });
+
   test('receive a revocation, and the command waits for both', async () => {
     const key = await gateway.issueKey();
     const held = await connectToBoth(gateway);
