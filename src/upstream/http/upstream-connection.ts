@@ -54,7 +54,9 @@ export interface WrittenRequest {
 }
 
 /** Bodies up to this size are copied behind the head, so that one system call writes both. */
-const SINGLE_WRITE_BYTES = 64 * 1024;
+const SINGLE_WRITE_BYTES = 128 * 1024;
+/** With TLS, which needs new memory for the copy. */
+const SINGLE_TLS_WRITE_BYTES = 64 * 1024;
 const READ_BYTES = 64 * 1024;
 
 /** A 408 that some servers send on an idle connection before closing it. */
@@ -191,10 +193,11 @@ export class UpstreamConnection {
   #writeAtOnce(head: string, body: Buffer | BodySource): boolean {
     const socket = this.#socket;
     const { length } = body;
-    if (length === undefined || length > SINGLE_WRITE_BYTES) return false;
-    const size = head.length + length;
     // TLS may read the bytes later.
-    const isLent = size <= WRITE_BYTES && !('encrypted' in socket);
+    const isTls = 'encrypted' in socket;
+    if (length === undefined || length > (isTls ? SINGLE_TLS_WRITE_BYTES : SINGLE_WRITE_BYTES)) return false;
+    const size = head.length + length;
+    const isLent = size <= WRITE_BYTES && !isTls;
     const bytes = isLent ? this.#owner.writeBuffer.subarray(0, size) : Buffer.allocUnsafe(size);
     bytes.write(head, 'latin1');
     if (!isSource(body)) body.copy(bytes, head.length);
