@@ -358,6 +358,20 @@ describe('operators', () => {
     expect([(await call(first)).status, (await call(second)).status]).toEqual([401, 200]);
   });
 
+  test('and teams are found in any case, and events have their names', async () => {
+    const [operator, team] = [await newOperator(), await newTeam()];
+    const changes = [
+      ['POST', `/operators/${operator.toUpperCase()}/rotate`, {}, operator],
+      ['PATCH', `/teams/${encodeURIComponent(team.replace('team', 'TEAM'))}`, { labels: { a: 'b' } }, team],
+      ['POST', '/commands', { argv: ['operators', 'remove', operator.toUpperCase()] }, operator],
+    ] as const;
+    for (const [method, path, body, target] of changes) {
+      expect((await admin(method, path, body)).status).toBe(200);
+      const { json } = await admin('GET', '/events?limit=1');
+      expect(member(json, 'items')).toMatchObject([{ target }]);
+    }
+  });
+
   test('are removed for a reason, as teams are', async () => {
     const team = await newTeam();
     for (const path of [`/operators/${await newOperator()}`, `/teams/${encodeURIComponent(team)}`]) {

@@ -47,6 +47,12 @@ export async function upstreamRecord(desk: ConsoleDesk, name: string) {
   return (await upstreamRecords(desk)).find((each) => each.upstream === name);
 }
 
+/** What an event is about: teams and operators are found whatever the case of the given name, and events have that of the record. */
+export function eventTarget(kind: string, given: string | null, record: object | undefined): string | null {
+  const name: unknown = /^(?:teams|operators)/.test(kind) ? Reflect.get(record ?? {}, 'name') : undefined;
+  return typeof name === 'string' ? name : given;
+}
+
 interface Kind {
   /** Who changes such a record. */
   readonly role: 'support' | 'admin';

@@ -9,6 +9,7 @@ import { readText, sendJson } from '../console-answer.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { type ConsoleIdentity, type Operator, requireRole } from '../console-identity.ts';
 import { faultsIn } from './api-faults.ts';
+import { eventTarget } from './api-records.ts';
 import { type AnyCall, type ApiRoute, requireRecord } from './api-route.ts';
 import { API_ROUTES } from './api-routes.ts';
 import { differenceFrom, etagOf } from './record-etag.ts';
@@ -195,13 +196,14 @@ async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Pr
   const { desk, params, query, body, actor, address } = call;
   const { operators } = desk.store;
   const before = await route.record?.(call);
+  const given = Object.values(params)[0] ?? addedName(route, body);
   const requestKey = checkedKey(terms.requestKey);
   const digest = createHash('sha256')
     .update(JSON.stringify([route.name, terms.path, body]))
     .digest('hex');
   const event = await operators.addEvent({
     ...{ at: new Date(desk.now()).toISOString(), actor, address, what: route.name, requestKey },
-    ...{ target: Object.values(params)[0] ?? addedName(route, body), status: null, after: null },
+    ...{ target: eventTarget(route.name, given, before), status: null, after: null },
     reason: reasonOf(body) ?? reasonOf(query),
     before: before === undefined ? null : JSON.stringify(before),
     digest: requestKey === null ? null : digest,

@@ -7,6 +7,7 @@ import { runOnDesk } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { requireRole } from '../console-identity.ts';
 import {
+  eventTarget,
   holderRecord,
   keyRecord,
   operatorRecord,
@@ -96,7 +97,7 @@ export const COMMAND_ROUTE = route({
     const event = await operators.addEvent({
       ...{ at: new Date(desk.now()).toISOString(), actor, address, what: words.join('.') },
       ...{
-        target: target && maskKeys(target),
+        target: target && eventTarget(words[0] ?? '', maskKeys(target), before),
         reason: reasonIn(rest),
         status: null,
         requestKey: null,
