@@ -77,7 +77,10 @@ describe('a drained upstream', () => {
   });
   afterAll(() => gateway?.close());
 
-  test('finishes what runs, and gets nothing new of any kind', async () => {
+  test('finishes what runs, gets nothing new of any kind, shows who drained it, and comes back', async () => {
+    await using gateway = await startGateway(options());
+    const tollgate = beside(gateway, await commandFile(gateway, options()));
+    const before = a.requests.length;
     const headers = { authorization: `Bearer ${await gateway.key()}` };
     const created = { id: 'resp_1', object: 'response', status: 'completed', model: 'x', output: [] };
     a.next(json(200, created));
@@ -90,7 +93,7 @@ describe('a drained upstream', () => {
     const held = Promise.withResolvers<void>();
     a.next([waitFor(held.promise), json(200, completion())]);
     const running = gateway.chat(chatRequest({ model: 'alone' }));
-    await until(() => a.requests.length === 2, 'the request');
+    await until(() => a.requests.length === before + 2, 'the request');
     const { code, stdout, stderr } = await tollgate('upstreams', 'drain', 'a', '--reason', 'a new key');
     expect([code, stdout]).toEqual([
       0,
@@ -124,7 +127,7 @@ describe('a drained upstream', () => {
       headers: { ...headers, ...handshake },
     });
     expect([session.status, session.json()]).toMatchObject([503, { error: { code: OUT[1] } }]);
-    expect(a.requests).toHaveLength(2);
+    expect(a.requests).toHaveLength(before + 2);
     // The completion, the stored response, the list of files and the session.
     const unserved = 'tollgate_upstream_unserved_total{outcome="upstream_out_of_service"}';
     // Counted when a request has ended, after its answer.
@@ -134,9 +137,7 @@ describe('a drained upstream', () => {
       upstream: 'a',
       reason: 'a new key',
     });
-  });
 
-  test('shows who drained it, and comes back', async () => {
     const shown = await tollgate('upstreams', 'show', 'a');
     expect(shown.stdout).toMatch(
       /^state +drained\n(.*\n)*note +drained by cli:\S+ until it is resumed: a new key$/m,
