@@ -171,9 +171,10 @@ function columnsOf({ holderId, teamId, sums, hour, ...row }: UsageRow): UsageCol
 function additionTo(table: string, key: readonly string[], rolledUp = false) {
   const names = sql.join(key.map((name) => sql.ref(name)));
   const sums = sql.join(USAGE_SUMS.map((name) => sql.ref(name)));
+  // Arrays: a member of an object takes a database twice as long to find.
   const values = sql.join([
-    ...key.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as text)`),
-    ...USAGE_SUMS.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as bigint)`),
+    ...key.map((_, index) => sql`cast(e.value ->> ${sql.lit(index)} as text)`),
+    ...USAGE_SUMS.map((_, index) => sql`cast(e.value ->> ${sql.lit(key.length + index)} as bigint)`),
   ]);
   const max = rolledUp ? MAX : MAX_EXACT;
   const raised = sql.join(
@@ -202,7 +203,9 @@ function additionTo(table: string, key: readonly string[], rolledUp = false) {
       else addSums(known, row.sums);
     }
     // A fixed order prevents a deadlock of two batches that share rows.
-    const sorted = [...totals].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row);
+    const sorted = [...totals]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([, row]) => [...key.map((name) => row[name]), ...USAGE_SUMS.map((name) => row[name])]);
     await sql`insert into ${sql.table(table)} (${names}, ${sums}${marked})
       select ${values}${mark} from ${elementsOf(JSON.stringify(sorted))} where true
       on conflict (${names}) do update set ${raised}${raisedMark}`.execute(trx);
