@@ -233,7 +233,7 @@ class OwnChanges {
   #amountOf(option: string, text: string): number {
     const [, before = '', digits = '', after = ''] = /^([a-z]*)\s*([\d.,]*)\s*([a-z]*)$/i.exec(text) ?? [];
     const reading = readBudget(digits);
-    if (!reading.ok) throw new UsageError(`${option} ${reading.fault}, ${BUDGET_FORM}`);
+    if (!reading.ok) throw new UsageError(`${option} ${reading.fault}; with its time, ${BUDGET_FORM}`);
     const { currency } = this.#owner.config;
     const named = `${before}${after}`.toUpperCase();
     const fault = named === '' ? undefined : currencyFault(named, currency);
