@@ -19,7 +19,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   { blocks: ['profile-request'], words: ['bench/profile.ts', '--write'] },
   { blocks: ['profile-chunk'], words: ['bench/profile.ts', '--streams', '--write'] },
   {
-    blocks: ['growth-bodies', 'growth-chunks', 'growth-streams'],
+    blocks: ['growth-bodies', 'growth-chunks', 'growth-streams', 'growth-young'],
     words: ['bench/growth.ts', '--write'],
   },
   { blocks: ['keys'], words: ['bench/many-keys.ts', '--write'] },

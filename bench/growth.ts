@@ -1,14 +1,15 @@
-// How cost grows: with the size of bodies, with the rate of chunks, with the number of streams. `node bench/growth.ts`;
+// How cost grows: with the size of bodies, with the rate of chunks, with the number of streams, with the memory for young objects. `node bench/growth.ts`;
 // `--help` says the rest.
 import { parseArgs } from 'node:util';
-import { alternate, type Bench, CONCURRENCY, tell, withBench } from './bench.ts';
+import { alternate, type Bench, CONCURRENCY, tell, warmUp, withBench } from './bench.ts';
 import { fillBlocks } from './blocks.ts';
-import { type Row, rowsOf } from './figures.ts';
+import { type Row, rowsOf, type Sample } from './figures.ts';
 import { circumstances, describe } from './machine.ts';
 import { wholeNumber } from './options.ts';
 import { requestRound, streamRound } from './round.ts';
-import { ofNewGateway } from './scenarios/memory.ts';
+import { newGateway, ofNewGateway, resident } from './scenarios/memory.ts';
 import { type Section, tableOf } from './section.ts';
+import { LAUNCHER } from './subjects/gateway.ts';
 import { nginxProgram } from './subjects/nginx.ts';
 import type { SubjectName } from './subjects/subject.ts';
 
@@ -16,7 +17,7 @@ const USAGE = `node bench/growth.ts [--rounds N] [--seconds N] [--only NAMES] [-
 
   --rounds N    rounds of each kind (default 3)
   --seconds N   length of a round (default 3)
-  --only NAMES  only these, separated by commas: bodies, chunks, streams
+  --only NAMES  only these, separated by commas: bodies, chunks, streams, young
   --write       also write the figures into docs/performance.md
 `;
 
@@ -27,6 +28,9 @@ const EVERY_MS = [5, 10, 20, 50, 100];
 const STREAMS = [64, 200, 500, 1_000, 2_000];
 /** Of many streams, one frame each in so many milliseconds. */
 const SLOW_MS = 500;
+/** Of V8, `--max-semi-space-size`: the memory for young objects is up to three times as large. */
+const SEMI_SPACES_MIB = [1, 2, 4, 8, 16, 32];
+const YOUNG_WARM_UP = 50_000;
 
 /** Rows of the proxies for one step, under a name that says which step it is. */
 function named(rows: readonly Row[], step: string): Row[] {
@@ -126,7 +130,39 @@ async function streams(bench: Bench): Promise<Section> {
   };
 }
 
-const PARTS = { bodies, chunks, streams };
+async function young(bench: Bench): Promise<Section> {
+  const { processes, rounds, seconds } = bench;
+  const results = new Map<string, Sample[]>(SEMI_SPACES_MIB.map((mib) => [`${mib} MiB`, []]));
+  for (let round = 1; round <= rounds; round += 1) {
+    for (const mib of round % 2 === 1 ? SEMI_SPACES_MIB : SEMI_SPACES_MIB.toReversed()) {
+      const flags = [`--max-semi-space-size=${mib}`];
+      const gateway = await newGateway(bench, { program: LAUNCHER, flags });
+      await warmUp(processes, gateway, YOUNG_WARM_UP);
+      const asked = { kind: 'closed', connections: CONCURRENCY, ms: seconds * 1000, requests: 1 } as const;
+      const { cpu_us } = await requestRound(processes, gateway, { ...asked, pace: null });
+      const pace = { frames: 50, every: 0, kind: 'exact' } as const;
+      const streamed = await requestRound(processes, gateway, { ...asked, pace });
+      await gateway.stop();
+      const sample = { cpu_us, stream_us: streamed['cpu_us'], ...(await resident(bench, flags)) };
+      results.get(`${mib} MiB`)?.push(sample);
+      tell(`young ${round}/${rounds}  ${mib} MiB  ${JSON.stringify(sample)}`);
+    }
+  }
+  return {
+    id: 'growth-young',
+    title: '`--max-semi-space-size`',
+    note: '',
+    columns: [
+      { field: 'cpu_us', heading: 'CPU µs/request', digits: 1 },
+      { field: 'stream_us', heading: 'CPU µs/stream of 50 chunks', digits: 0 },
+      { field: 'rest_mib', heading: 'MiB at rest', digits: 0 },
+      { field: 'streams_mib', heading: 'MiB with 2,000 idle streams', digits: 0 },
+    ],
+    rows: rowsOf(results),
+  };
+}
+
+const PARTS = { bodies, chunks, streams, young };
 
 async function main(argv: string[]): Promise<void> {
   const { values } = parseArgs({
@@ -148,7 +184,9 @@ async function main(argv: string[]): Promise<void> {
   const parts = Object.entries(PARTS).filter(([name]) => asked.has(name));
   if (parts.length !== asked.size) throw new Error(`there are ${Object.keys(PARTS).join(', ')}`);
   const lengths = { rounds: number('rounds'), seconds: number('seconds') };
-  await withBench({ ...lengths, peer: false, bare: [PROXY] }, async (bench) => {
+  // That part starts gateways of its own.
+  const common = values.only === 'young' ? { warmUpRequests: 64 } : { bare: [PROXY] };
+  await withBench({ ...lengths, peer: false, ...common }, async (bench) => {
     for (const [, measure] of parts) {
       const section = await measure(bench);
       process.stdout.write(`\n${tableOf(section)}`);

@@ -49,20 +49,7 @@ export const memory: Scenario = {
 };
 
 async function atRest(bench: Bench): Promise<Section> {
-  const results = await alternate('rest', [bench.gateway], bench.rounds, async () => {
-    const fresh = await newGateway(bench, { program: LAUNCHER });
-    await checkAnswer(fresh);
-    const mib = async () => {
-      await new Promise((resolve) => setTimeout(resolve, REST_MS));
-      return fresh.pids.reduce((sum, pid) => sum + residentBytes(pid), 0) / 2 ** 20;
-    };
-    const rest_mib = await mib();
-    const load = await startLoad(bench.processes, fresh, heldStreams(STREAMS), /held \d+/);
-    const streams_mib = await mib();
-    await load.stop();
-    await fresh.stop();
-    return { rest_mib, streams_mib };
-  });
+  const results = await alternate('rest', [bench.gateway], bench.rounds, () => resident(bench));
   return {
     id: 'memory-rest',
     title: 'Resident memory',
@@ -77,9 +64,25 @@ async function atRest(bench: Bench): Promise<Section> {
   };
 }
 
-function newGateway(
+/** Resident MiB of a new gateway, at rest and with idle streams. @param flags of Node */
+export async function resident(bench: Bench, flags: readonly string[] = []): Promise<Sample> {
+  const fresh = await newGateway(bench, { program: LAUNCHER, flags });
+  await checkAnswer(fresh);
+  const mib = async () => {
+    await new Promise((resolve) => setTimeout(resolve, REST_MS));
+    return fresh.pids.reduce((sum, pid) => sum + residentBytes(pid), 0) / 2 ** 20;
+  };
+  const rest_mib = await mib();
+  const load = await startLoad(bench.processes, fresh, heldStreams(STREAMS), /held \d+/);
+  const streams_mib = await mib();
+  await load.stop();
+  await fresh.stop();
+  return { rest_mib, streams_mib };
+}
+
+export function newGateway(
   bench: Bench,
-  options: Pick<GatewayOptions, 'inside' | 'program'>,
+  options: Pick<GatewayOptions, 'inside' | 'program' | 'flags'>,
 ): Promise<GatewaySubject> {
   started += 1;
   return startGateway(bench.processes, {

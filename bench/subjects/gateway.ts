@@ -33,6 +33,8 @@ export interface GatewayOptions {
   readonly config?: Readonly<Record<string, unknown>>;
   /** Can be profiled, and asked to collect garbage: a few lines of the bench run inside of it. */
   readonly inside?: boolean;
+  /** Of Node. Default: none. */
+  readonly flags?: readonly string[];
   /** The program. Default: `MAIN`, from the source. */
   readonly program?: string;
   /** Default: a new key. */
@@ -91,7 +93,7 @@ export async function startGateway(processes: Processes, options: GatewayOptions
   const inside = options.inside === true ? ['--expose-gc', '--import', INSIDE] : [];
   const started = await processes.start(
     process.execPath,
-    [...inside, options.program ?? MAIN, 'serve', '--config', configFile],
+    [...(options.flags ?? []), ...inside, options.program ?? MAIN, 'serve', '--config', configFile],
     {
       stdout: openSync(log, 'a'),
       ready: /listening on (http:\S+)\s+metrics and probes +(http:\/\/[^/]+)/,
