@@ -67,32 +67,45 @@ export async function readiness(gateway: Gateway): Promise<Readiness> {
 
 let probes = 0;
 
-/** A connection, and who has it: the log line of a request on it says so. One that is closed to make shares even is opened anew. */
-export async function connectTo(gateway: Gateway): Promise<Held & { readonly health: Readiness }> {
-  const client = await gateway.connect();
+interface Probed extends Held {
+  readonly health: Readiness;
+}
+
+/** @returns undefined where the connection ends, to make shares even */
+async function probed(gateway: Gateway, client: RawClient): Promise<Probed | undefined> {
   probes += 1;
   const id = `probe-${probes}`;
   const response = await client.ask({ method: 'GET', target: '/health', headers: { 'x-request-id': id } });
   if (response.header('connection') === 'close') {
     client.destroy();
-    return connectTo(gateway);
+    return undefined;
   }
   const line = await gateway.logLine((each) => each['request_id'] === id, `the log line of ${id}`);
-  const health: Readiness = JSON.parse(response.text());
-  return { client, worker: Number(line['worker']), health };
+  return { client, worker: Number(line['worker']), health: JSON.parse(response.text()) };
 }
 
-/** Connections until each of the workers has `each` of them. */
-export async function connectToBoth(gateway: Gateway, each = 1) {
-  const held: Awaited<ReturnType<typeof connectTo>>[] = [];
+/** A connection, and who has it: the log line of a request on it says so. */
+export async function connectTo(gateway: Gateway): Promise<Probed> {
+  return (await probed(gateway, await gateway.connect())) ?? (await connectTo(gateway));
+}
+
+/** Connections until each of the workers has `each` of them, and as many. */
+export async function connectToBoth(gateway: Gateway, each = 1): Promise<Probed[]> {
+  let held: Probed[] = [];
   const have = (worker: number) => held.filter((one) => one.worker === worker).length;
+  const isEnough = () => have(1) === each && have(2) === each;
   await until(async () => {
     // Side by side, because the log takes its time.
     for (const one of await Promise.all(Array.from({ length: 2 * each + 2 }, () => connectTo(gateway)))) {
       if (have(one.worker) < each) held.push(one);
       else one.client.destroy();
     }
-    return have(1) === each && have(2) === each;
+    // While there were others, a worker may have had too many.
+    if (isEnough()) {
+      const kept = await Promise.all(held.map(({ client }) => probed(gateway, client)));
+      held = kept.filter((one) => one !== undefined);
+    }
+    return isEnough();
   }, 'connections to both workers');
   return held.sort((a, b) => a.worker - b.worker);
 }
