@@ -32,5 +32,5 @@ export function budgetHeaders(
         `${Math.floor(100 * share)}% of the ${period} budget of the ${kind} is used`;
     }
   }
-  headers['x-tollgate-budget-remaining'] = budgetText(left);
+  if (least < Number.POSITIVE_INFINITY) headers['x-tollgate-budget-remaining'] = budgetText(left);
 }
