@@ -1,6 +1,7 @@
 // Takes CPU time from a running process: by the quota of a control group where this machine allows it, otherwise by stopping
 // and continuing it ten times a second.
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { until } from '../helpers/wait.ts';
@@ -37,7 +38,7 @@ export async function limitCpu(pid: number, share: number): Promise<CpuQuota> {
 
 /** @returns the folder of a control group with a quota; undefined where none can be made */
 function makeGroup(share: number): string | undefined {
-  const name = `tollgate-test-${process.pid}-${Math.round(performance.now())}`;
+  const name = `tollgate-test-${process.pid}-${randomUUID()}`;
   const quota = Math.round(share * PERIOD_MS * 1000);
   const period = PERIOD_MS * 1000;
   for (const [root, write] of [
