@@ -73,8 +73,18 @@ function partOf({ functionName, url }: Frame, byFile: boolean): string | undefin
   return byFile || own.split('/').length < 3 ? own : `${own.split('/').slice(0, 2).join('/')}/`;
 }
 
+/** The node of each sample that was not idle, and its time: until the next sample. */
+function* busySamples({ nodes, samples, timeDeltas }: Profile): Generator<[id: number, time: number]> {
+  const idle = new Set(
+    nodes.filter(({ callFrame }) => callFrame.functionName === '(idle)').map(({ id }) => id),
+  );
+  for (const [index, id] of samples.entries())
+    if (!idle.has(id)) yield [id, Math.max(0, timeDeltas[index + 1] ?? 0)];
+}
+
 /** Share of each part in the time that was neither idle nor the profiler's, from 0 to 1. */
-export function sharesOf({ nodes, samples, timeDeltas }: Profile, byFile: boolean): Map<string, number> {
+export function sharesOf(profile: Profile, byFile: boolean): Map<string, number> {
+  const { nodes } = profile;
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const parents = new Map(nodes.flatMap(({ id, children }) => (children ?? []).map((child) => [child, id])));
   const known = new Map<number, string>();
@@ -90,10 +100,7 @@ export function sharesOf({ nodes, samples, timeDeltas }: Profile, byFile: boolea
   };
   const times = new Map<string, number>();
   let whole = 0;
-  for (const [index, id] of samples.entries()) {
-    if (byId.get(id)?.callFrame.functionName === '(idle)') continue;
-    // The time from a sample to the next belongs to it.
-    const time = Math.max(0, timeDeltas[index + 1] ?? 0);
+  for (const [id, time] of busySamples(profile)) {
     const part = partFor(id);
     if (part === MEASURING) continue;
     times.set(part, (times.get(part) ?? 0) + time);
@@ -103,7 +110,8 @@ export function sharesOf({ nodes, samples, timeDeltas }: Profile, byFile: boolea
 }
 
 /** Share, from 0 to 1, of what functions in a file under `places` did or called, in the time that was not idle. */
-export function shareUnder({ nodes, samples, timeDeltas }: Profile, places: readonly string[]): number {
+export function shareUnder(profile: Profile, places: readonly string[]): number {
+  const { nodes } = profile;
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const inside = new Set<number>();
   const enter = (id: number, isBelow: boolean): void => {
@@ -116,9 +124,7 @@ export function shareUnder({ nodes, samples, timeDeltas }: Profile, places: read
   const children = new Set(nodes.flatMap((node) => node.children ?? []));
   for (const { id } of nodes) if (!children.has(id)) enter(id, false);
   let [part, whole] = [0, 0];
-  for (const [index, id] of samples.entries()) {
-    if (byId.get(id)?.callFrame.functionName === '(idle)') continue;
-    const time = Math.max(0, timeDeltas[index + 1] ?? 0);
+  for (const [id, time] of busySamples(profile)) {
     whole += time;
     if (inside.has(id)) part += time;
   }

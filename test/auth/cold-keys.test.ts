@@ -33,7 +33,7 @@ function recordOf(key: Key, secret: KeySecret): KeyRecord {
   };
 }
 
-describe('keys that nobody has used, many at once', () => {
+describe('many unverified keys at once', () => {
   /** A process whose Argon2 takes its time, on fake timers. */
   async function cold(count: number, argon2Ms: number) {
     vi.useFakeTimers();

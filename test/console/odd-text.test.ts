@@ -1,5 +1,5 @@
-// Searches, ids and changes with text that PostgreSQL does not take or that means something in a pattern: nobody's fault but the
-// client's, and no error of the gateway. SQLite takes all of it.
+// Searches, ids and changes with text that PostgreSQL does not take or that means something in a pattern: the fault of the
+// client, and no error of the gateway. SQLite takes all of it.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ApiRoute } from '../../src/console/api/api-route.ts';
 import { API_ROUTES } from '../../src/console/api/api-routes.ts';

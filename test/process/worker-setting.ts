@@ -84,7 +84,7 @@ async function probed(gateway: Gateway, client: RawClient): Promise<Probed | und
   return { client, worker: Number(line['worker']), health: JSON.parse(response.text()) };
 }
 
-/** A connection, and who has it: the log line of a request on it says so. */
+/** A connection, and the worker that has it: the log line of a request on it says so. */
 export async function connectTo(gateway: Gateway): Promise<Probed> {
   return (await probed(gateway, await gateway.connect())) ?? (await connectTo(gateway));
 }

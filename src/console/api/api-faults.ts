@@ -65,18 +65,17 @@ function expectedBy(issue: Issue): readonly string[] | undefined {
       return [TYPES[issue.expected] ?? issue.expected];
     case 'invalid_value':
       return [issue.values.length === 1 ? quote(namesIn(issue)) : `one of ${quote(namesIn(issue))}`];
-    case 'invalid_format':
-      return FORMATS[issue.format] === undefined ? undefined : [FORMATS[issue.format] ?? ''];
+    case 'invalid_format': {
+      const format = FORMATS[issue.format];
+      return format === undefined ? undefined : [format];
+    }
     case 'too_small':
       if (issue.origin === 'number') return [`at least ${issue.minimum}`];
       return [`a ${issue.origin === 'string' ? 'text' : 'list'} that is not empty`];
     case 'too_big': {
       const most = `at most ${issue.maximum}`;
-      return [
-        issue.origin === 'number'
-          ? most
-          : `${most} ${issue.origin === 'string' ? 'characters' : 'items'} long`,
-      ];
+      if (issue.origin === 'number') return [most];
+      return [`${most} ${issue.origin === 'string' ? 'characters' : 'items'} long`];
     }
     default:
       return undefined;

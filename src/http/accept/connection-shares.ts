@@ -1,5 +1,5 @@
-// Even shares of the client connections of several workers: who has too many, and how many are to be kept. The system decides who accepts a
-// connection, and of a burst one worker may get nearly all, which then stay where they are. connection-shedding.ts closes the others.
+// Even shares of the client connections of several workers: which worker has too many, and how many it keeps. The system decides which one
+// accepts a connection; of a burst one may get nearly all, and they stay there. connection-shedding.ts closes the surplus.
 
 /** Shares that differ by less are even: another connection costs its client a handshake. */
 const TOLERANCE = 0.1;

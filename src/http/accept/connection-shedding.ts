@@ -1,7 +1,7 @@
 // Closes some connections behind their next responses, announced by `connection: close`, so that their clients open others. Which worker
 // keeps how many is decided by connection-shares.ts.
 
-/** A worker that has sent no response by then keeps its connections until it is told again. */
+/** A worker that has sent no response by then keeps its connections until the next order. */
 const SHED_MS = 1_000;
 
 interface Closable {
