@@ -3,8 +3,9 @@ import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { GatewayError } from '../../errors.ts';
 import type { BillingStore, Order, OrderName } from '../../store/billing-record.ts';
+import { stripeIdOf } from './stripe-facts.ts';
 import { stripePackage } from './stripe-package.ts';
-import { type StripeProvider, stripeIdOf } from './stripe-provider.ts';
+import type { StripeProvider } from './stripe-provider.ts';
 
 /** Maximum age of a signature, in both directions; the package rejects old ones only. */
 const TOLERANCE_S = 300;
