@@ -3,7 +3,7 @@
 import type { FallbackReason } from '../config/schema/target-schema.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
-import type { ResultClass } from './breaker/circuit-breaker.ts';
+import type { ResultClass } from './breaker/permit.ts';
 import { ANSWER_CLASSES, type AnswerClass, classify, isAboutRequest, refusalReason } from './error-class.ts';
 import { connectionNames } from './http/header-names.ts';
 import type { ResponseHeaders } from './transport.ts';

@@ -4,9 +4,10 @@ import {
   type PlannedTarget,
   TargetPlan,
   type TargetPlanOptions,
-  TargetStatuses,
 } from '../../src/proxy/attempts/target-plan.ts';
-import { CircuitBreaker, type ResultClass } from '../../src/upstream/breaker/circuit-breaker.ts';
+import { TargetStatuses } from '../../src/proxy/attempts/target-statuses.ts';
+import { CircuitBreaker } from '../../src/upstream/breaker/circuit-breaker.ts';
+import type { ResultClass } from '../../src/upstream/breaker/permit.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 
 interface Named {

@@ -3,11 +3,9 @@ import { describe, expect, test } from 'vitest';
 import {
   type BreakerChange,
   type BreakerOptions,
-  type BreakerRejection,
   CircuitBreaker,
-  type Permit,
-  type ResultClass,
 } from '../../src/upstream/breaker/circuit-breaker.ts';
+import type { BreakerRejection, Permit, ResultClass } from '../../src/upstream/breaker/permit.ts';
 
 const SUCCESS: ResultClass = { kind: 'success' };
 const FAILURE: ResultClass = { kind: 'failure' };

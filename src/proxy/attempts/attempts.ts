@@ -1,7 +1,7 @@
 // The attempts of one request: targets, retries, hedges, and when to stop. attempt.ts runs one attempt, target-plan.ts chooses a
 // target, and error-outcome.ts classifies answers.
 import { wrapError } from '../../errors.ts';
-import type { ResultClass } from '../../upstream/breaker/circuit-breaker.ts';
+import type { ResultClass } from '../../upstream/breaker/permit.ts';
 import { blameFor, type Failure, failure, unauthorized } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
 import { type AttemptEnd, failed, type RelayRequest, type RequestContent } from '../contracts/receiver.ts';

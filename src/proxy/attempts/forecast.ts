@@ -2,7 +2,7 @@
 // numbers instead of drawn ones, so that the result is exact and the same each time.
 import type { ErrorCode } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
-import type { BreakerRejection, Permit } from '../../upstream/breaker/circuit-breaker.ts';
+import type { BreakerRejection, Permit } from '../../upstream/breaker/permit.ts';
 import type { TargetState, UpstreamState } from '../../upstream/state/upstream-state.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { type Affinity, type PlanStatus, REJECTION_CODES, TargetPlan } from './target-plan.ts';

@@ -1,11 +1,10 @@
 // The state of targets across requests: breakers, latencies, retry budgets. One per process; it sends nothing and takes no
 // decision about a single request.
-
 import { type BreakerChange, CircuitBreaker } from '../../upstream/breaker/circuit-breaker.ts';
 import { RetryBudget } from '../../upstream/retry-budget.ts';
 import { LatencyAverage } from '../../upstream/target-latency.ts';
 import type { Target } from '../routes/route-table.ts';
-import { type TargetStatus, TargetStatuses } from './target-plan.ts';
+import { type TargetStatus, TargetStatuses } from './target-statuses.ts';
 
 interface ResilienceOptions {
   /** `retry.budget` of the current configuration. */

@@ -10,7 +10,7 @@ import {
 } from '../../upstream/state/upstream-state.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Resilience } from './resilience.ts';
-import type { TargetStatus } from './target-plan.ts';
+import type { TargetStatus } from './target-statuses.ts';
 
 interface ConfiguredModel {
   readonly targets: readonly { readonly upstream: string; readonly model: string }[];
