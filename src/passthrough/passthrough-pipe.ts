@@ -10,7 +10,7 @@ import { bodyTooLarge } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
-import { wrapConnectionError } from '../upstream/http/http-transport.ts';
+import { wrapConnectionError } from '../upstream/http/transport-error.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/outbound/dialer.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 

@@ -19,7 +19,7 @@ import {
   unconnected,
 } from '../upstream/error-outcome.ts';
 import type { ForwardedHeaders } from '../upstream/http/forwarded-headers.ts';
-import { wrapConnectionError } from '../upstream/http/http-transport.ts';
+import { wrapConnectionError } from '../upstream/http/transport-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
 import { acceptedHead, acceptOf, handshakeHeaders, problemOf101 } from './websocket-handshake.ts';

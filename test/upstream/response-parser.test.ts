@@ -2,7 +2,8 @@
 // FUZZ_RUNS sets the number of runs of each property.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { InvalidResponse, type Progress, ResponseParser } from '../../src/upstream/http/response-parser.ts';
+import { InvalidResponse } from '../../src/upstream/http/response-head.ts';
+import { type Progress, ResponseParser } from '../../src/upstream/http/response-parser.ts';
 import type { ResponseHeaders } from '../../src/upstream/transport.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 500);

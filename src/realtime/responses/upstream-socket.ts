@@ -7,25 +7,20 @@ import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import { isSource } from '../../http/pieces/body-source.ts';
 import { directRequest } from '../../upstream/direct-request.ts';
-import { memberOf, parse } from '../../upstream/error-outcome.ts';
-import { wrapConnectionError } from '../../upstream/http/http-transport.ts';
+import { wrapConnectionError } from '../../upstream/http/transport-error.ts';
 import type { Call, ResponseHeaders, Sink, UpstreamRequest } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { collect } from '../realtime-dial.ts';
 import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket-frames.ts';
 import { handshakeHeaders, problemOf101 } from '../websocket-handshake.ts';
-import { type EventFacts, eventFacts } from './socket-events.ts';
+import { SocketCall } from './socket-call.ts';
+import { eventFacts } from './socket-events.ts';
 
 /** Time for the upstream to answer a Close, and for the body of a rejected handshake. */
 const CLOSE_MS = 1_000;
 const ERROR_MS = 5_000;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
-const DATA = Buffer.from('data: ');
-const FRAME_END = Buffer.from('\n\n');
-const LF = 0x0a;
-const CR = 0x0d;
-const SPACE = 0x20;
 
 interface UpstreamSocketOptions {
   readonly upstream: Upstream;
@@ -63,84 +58,6 @@ export class UpstreamSocket {
   retire(): void {
     this.#isRetired = true;
     this.#link?.retire();
-  }
-}
-
-/** One response, from its request to its last event. */
-class SocketCall implements Call {
-  readonly #sink: Sink;
-  readonly #onAbort: () => void;
-  readonly text: Buffer;
-  readonly streamId: string | undefined;
-  /** It was sent on a connection that had been used, which may have been closed meanwhile. */
-  readonly isKept: boolean;
-  link: Link | undefined;
-  #hasHead = false;
-  isPaused = false;
-  /** Nothing is passed on any more; its events may still arrive. */
-  isOver = false;
-
-  constructor(sink: Sink, text: Buffer, isKept: boolean, onAbort: () => void) {
-    this.#sink = sink;
-    this.text = text;
-    this.streamId = eventFacts(text).streamId;
-    this.isKept = isKept;
-    this.#onAbort = onAbort;
-  }
-
-  pause(): void {
-    this.isPaused = true;
-    this.link?.pace();
-  }
-
-  resume(): void {
-    this.isPaused = false;
-    this.link?.pace();
-  }
-
-  abort(): void {
-    if (this.isOver) return;
-    this.isOver = true;
-    this.resume();
-    this.#onAbort();
-  }
-
-  sent(): void {
-    if (!this.isOver) this.#sink.onSent?.();
-  }
-
-  /** @param text valid only during the call */
-  event(text: Buffer, { type, isLast }: EventFacts, headers: ResponseHeaders): void {
-    if (this.isOver) return;
-    const status = type === 'error' && !this.#hasHead ? statusOf(text) : undefined;
-    if (status !== undefined) {
-      this.answer(status.status, { ...headers, ...status.headers, 'content-type': 'application/json' }, text);
-      return;
-    }
-    if (!this.#hasHead) this.#sink.onHead(200, { ...headers, 'content-type': 'text/event-stream' });
-    this.#hasHead = true;
-    if (!this.isOver) this.#sink.onData(asFrame(text));
-    if (!isLast || this.isOver) return;
-    this.isOver = true;
-    this.#sink.onEnd();
-  }
-
-  /** An answer that is no response. */
-  answer(status: number, headers: ResponseHeaders, body: Buffer): void {
-    if (this.isOver) return;
-    this.#sink.onHead(status, headers);
-    if (!this.isOver) this.#sink.onData(Buffer.from(body));
-    if (this.isOver) return;
-    this.isOver = true;
-    this.#sink.onEnd();
-  }
-
-  /** The connection ended, or was never opened. */
-  failed(error: GatewayError, isSent: boolean): void {
-    if (this.isOver) return;
-    this.isOver = true;
-    const isStale = this.isKept && !this.#hasHead;
-    this.#sink.onError(error, isSent ? (isStale ? 'no_response' : 'maybe_sent') : 'not_sent');
   }
 }
 
@@ -334,23 +251,4 @@ class Link {
 /** The body as it is: it was a `response.create` of the client. */
 function messageOf({ body }: UpstreamRequest): Buffer {
   return isSource(body) ? (body.toBuffer?.() ?? NO_BYTES) : body;
-}
-
-/** The event as a frame of a stream, in one line: in JSON, line ends are white space. */
-function asFrame(text: Buffer): Buffer {
-  const frame = Buffer.concat([DATA, text, FRAME_END]);
-  for (const byte of [LF, CR]) {
-    const end = frame.length - FRAME_END.length;
-    for (let at = frame.indexOf(byte); at !== -1 && at < end; at = frame.indexOf(byte, at)) frame[at] = SPACE;
-  }
-  return frame;
-}
-
-/** The answer in HTTP that an error event stands for; undefined where it names no status. */
-function statusOf(text: Buffer): { status: number; headers: ResponseHeaders } | undefined {
-  const event = parse(text.toString());
-  const status = memberOf(event, 'status');
-  if (typeof status !== 'number' || !(status >= 400 && status < 600)) return undefined;
-  const after = memberOf(memberOf(event, 'headers'), 'retry-after');
-  return { status, headers: typeof after === 'string' ? { 'retry-after': after } : {} };
 }

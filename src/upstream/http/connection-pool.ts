@@ -5,7 +5,7 @@ import type { Connect, Destination, PendingConnection } from '../outbound/connec
 import { createConnect, type Egress } from '../outbound/dialer.ts';
 import { type OriginQuarantine, OriginQuarantines } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
-import type { HeaderLine } from './response-parser.ts';
+import type { HeaderLine } from './response-head.ts';
 import {
   type ConnectionOwner,
   READ_OPTIONS,

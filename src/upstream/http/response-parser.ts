@@ -1,10 +1,16 @@
 // Incremental, strict parser of HTTP/1.1 responses on one connection (RFC 9112): rejects whatever two parsers could read
 // differently. No sockets, no body buffering.
-import { RESPONSE_FIELDS, type ResponseField, type ResponseHeaders } from '../transport.ts';
-import { TOKEN } from './header-names.ts';
-
-/** The bytes are no valid response to the request; the message is for the log. */
-export class InvalidResponse extends Error {}
+import type { ResponseHeaders } from '../transport.ts';
+import {
+  CR,
+  HEAD_END_BYTES,
+  type HeaderLine,
+  headEnd,
+  InvalidResponse,
+  keepsAlive,
+  LF,
+  readHead,
+} from './response-head.ts';
 
 /** Receives the parsed parts in order. Body bytes are a range of a buffer that is reused after the call. */
 export interface ResponseReader {
@@ -31,19 +37,8 @@ const MAX_SIZE_LINE = 4 * 1024;
 /** Hexadecimal digits of at most 2^52, so that the number is exact. */
 const MAX_SIZE_DIGITS = 13;
 
-const HEAD_END_BYTES = 4;
-/** Header lines that are kept. */
-const MAX_KEPT_LINES = 64;
 const NO_BYTES: Buffer = Buffer.alloc(0);
-const CR = 0x0d;
-const LF = 0x0a;
 
-/** RFC 9110, 5.5, and line ends other than CRLF (RFC 9112, 2.2). */
-const FORBIDDEN = /[^\t\x20-\x7e\x80-\xff]/;
-const STATUS_LINE = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: |$)/;
-/** Offsets in the status line: the digit after `HTTP/1.`, and the three digits of the status. */
-const MINOR_AT = 7;
-const STATUS_AT = 9;
 const DECIMAL = /^[0-9]{1,15}$/;
 
 type State =
@@ -161,41 +156,14 @@ export class ResponseParser {
 
   /** @param text the lines of a head, each with its CRLF */
   #readHead(text: string): void {
-    const lineEnd = text.indexOf('\r\n');
-    const statusLine = text.slice(0, lineEnd);
-    if (!STATUS_LINE.test(statusLine) || FORBIDDEN.test(statusLine))
-      throw new InvalidResponse('an invalid status line');
-    const status = Number(text.slice(STATUS_AT, STATUS_AT + 3));
-    const headers = this.#headersOf(text, lineEnd + 2);
+    const { status, isOld, headers } = readHead(text, this.#lines);
     if (status < 200) {
       this.#skipInterim(status);
       return;
     }
     // Framing comes first: a response with ambiguous framing is rejected before its head is reported.
-    this.#frame(status, headers, text[MINOR_AT] === '0');
+    this.#frame(status, headers, isOld);
     this.#reader.onHead(status, headers);
-  }
-
-  /** @param start index of the first header line */
-  #headersOf(text: string, start: number): ResponseHeaders {
-    const headers: Partial<Record<ResponseField, string | string[]>> = {};
-    const lines = this.#lines;
-    let index = 0;
-    for (let at = start; at < text.length; index += 1) {
-      let line = lines[index];
-      // V8 compares a slice by words, and `startsWith` by characters.
-      if (line === undefined || text.slice(at, at + line.text.length) !== line.text) {
-        line = lineAt(text, at);
-        if (index < MAX_KEPT_LINES) lines[index] = line;
-      }
-      at += line.text.length;
-      const { name, value } = line;
-      if (name === undefined) continue;
-      const present = headers[name];
-      headers[name] = present === undefined ? value : [present, value].flat();
-    }
-    if (index < lines.length) lines.length = index;
-    return headers;
   }
 
   /** Unexpected interim responses may be ignored (RFC 9110, 15.2), but not a protocol switch. */
@@ -316,66 +284,6 @@ export class ResponseParser {
     }
     return end;
   }
-}
-
-/** Index of CRLF CRLF from `start`; -1 if absent. Heads are short, so this loop is faster than the native search. */
-function headEnd(bytes: Buffer, start: number, end: number): number {
-  // Checks the fourth position; a byte other than CR and LF there rules out all four alignments.
-  for (let at = start + HEAD_END_BYTES - 1; at < end; ) {
-    const byte = bytes[at];
-    if (byte === LF) {
-      if (bytes[at - 1] === CR && bytes[at - 2] === LF && bytes[at - 3] === CR) return at - 3;
-      at += 2;
-    } else if (byte === CR) at += 1;
-    else at += HEAD_END_BYTES;
-  }
-  return -1;
-}
-
-const FIELDS: ReadonlyMap<string, ResponseField> = new Map(RESPONSE_FIELDS.map((name) => [name, name]));
-
-export interface HeaderLine {
-  /** As received, with its CRLF. */
-  readonly text: string;
-  /** Undefined for a field that nobody reads. */
-  readonly name: ResponseField | undefined;
-  readonly value: string;
-}
-
-/** @throws InvalidResponse */
-function lineAt(text: string, start: number): HeaderLine {
-  const end = text.indexOf('\r\n', start);
-  const colon = text.indexOf(':', start);
-  const name = text.slice(start, colon);
-  // Also rejects line folding (RFC 9112, 5.2) and blanks before the colon (5.1).
-  if (colon === -1 || colon > end || !TOKEN.test(name)) throw new InvalidResponse('an invalid header line');
-  const value = trimBlanks(text, colon + 1, end);
-  if (FORBIDDEN.test(value)) throw new InvalidResponse('an invalid character in the head');
-  return { text: text.slice(start, end + 2), name: FIELDS.get(name.toLowerCase()), value };
-}
-
-/** RFC 9110, 5.5: blanks around a value are not part of it. */
-function trimBlanks(text: string, from: number, to: number): string {
-  let start = from;
-  let end = to;
-  while (start < end && isBlank(text.charCodeAt(start))) start += 1;
-  while (end > start && isBlank(text.charCodeAt(end - 1))) end -= 1;
-  return text.slice(start, end);
-}
-
-/** RFC 9112, 9.3. */
-function keepsAlive(connection: string | string[] | undefined, isOld: boolean): boolean {
-  if (connection === undefined) return !isOld;
-  if (connection === 'keep-alive') return true;
-  const options = String(connection)
-    .toLowerCase()
-    .split(',')
-    .map((option) => option.trim());
-  return !options.includes('close') && (!isOld || options.includes('keep-alive'));
-}
-
-function isBlank(code: number): boolean {
-  return code === 0x20 || code === 0x09;
 }
 
 /** Whether a byte is forbidden in a line. CR is handled by the callers. */

@@ -6,7 +6,8 @@ import { readInto } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
-import { type HeaderLine, InvalidResponse, ResponseParser, type ResponseReader } from './response-parser.ts';
+import { type HeaderLine, InvalidResponse } from './response-head.ts';
+import { ResponseParser, type ResponseReader } from './response-parser.ts';
 
 /** Handler of one response; not called after its end. */
 export interface ResponseHandler extends ResponseReader, BodyEvents {
