@@ -8,7 +8,7 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { MODEL_ENDPOINTS } from '../proxy/endpoints/form-endpoints.ts';
-import { tokensOfImages } from '../proxy/endpoints/json-endpoints.ts';
+import { tokensOfImages } from '../proxy/endpoints/media-endpoints.ts';
 import type { HolderObjects, SeenObject } from '../proxy/objects/object-owners.ts';
 import { spliceSpans } from '../proxy/request/request-scan.ts';
 import { tokensOf } from '../proxy/request/token-estimate.ts';

@@ -1,6 +1,5 @@
 // Calls about a stored response: retrieve (also as a stream), cancel, delete, list input items. They go to the upstream that has it,
 // and only for its holder. pipeline.ts creates responses.
-
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
@@ -18,7 +17,8 @@ import { STORED, type StoredAction, storedEndpoint } from './endpoints/json-endp
 import { ReferenceFinder } from './objects/object-references.ts';
 import { itemRecorder } from './objects/stored-responses.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
-import { jsonString, NO_SCAN } from './request/request-scan.ts';
+import { NO_SCAN } from './request/request-members.ts';
+import { jsonString } from './request/request-scan.ts';
 import { RequestSlot } from './reservation/request-slot.ts';
 import { visible } from './reservation/usage-meter.ts';
 import { setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';

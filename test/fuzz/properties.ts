@@ -7,14 +7,8 @@ import { expect } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { AnswerWalk } from '../../src/proxy/answer/large-answer.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
-import {
-  jsonString,
-  type RequestScan,
-  scanRequest,
-  spliceSpans,
-  type Wanted,
-  wants,
-} from '../../src/proxy/request/request-scan.ts';
+import { type RequestScan, type Wanted, wants } from '../../src/proxy/request/request-members.ts';
+import { jsonString, scanRequest, spliceSpans } from '../../src/proxy/request/request-scan.ts';
 import { contentsOf } from '../../src/wire/answer-shape.ts';
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
 import { JsonScanner, MAX_DEPTH, type Span } from '../../src/wire/json.ts';

@@ -3,7 +3,8 @@ import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
-import { scanRequest, wants } from '../../src/proxy/request/request-scan.ts';
+import { wants } from '../../src/proxy/request/request-members.ts';
+import { scanRequest } from '../../src/proxy/request/request-scan.ts';
 
 const MIB = 1024 * 1024;
 const base64 = randomBytes(600_000).toString('base64');

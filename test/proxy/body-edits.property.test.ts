@@ -13,7 +13,8 @@ import {
 import { GatewayError } from '../../src/errors.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import { BodyEdits } from '../../src/proxy/request/member-edits.ts';
-import { scanRequest, spliceSpans, wants } from '../../src/proxy/request/request-scan.ts';
+import { wants } from '../../src/proxy/request/request-members.ts';
+import { scanRequest, spliceSpans } from '../../src/proxy/request/request-scan.ts';
 import { TargetEdits } from '../../src/proxy/routes/target-edits.ts';
 import { WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
 import { foldName } from '../../src/wire/json-bytes.ts';

@@ -5,7 +5,8 @@ import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { batchOrderOf } from '../../src/passthrough/batch-input.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
-import { scanRequest, type Wanted, wants } from '../../src/proxy/request/request-scan.ts';
+import { type Wanted, wants } from '../../src/proxy/request/request-members.ts';
+import { scanRequest } from '../../src/proxy/request/request-scan.ts';
 import { foldName, MemberNames } from '../../src/wire/json-bytes.ts';
 
 const CHAT = wants([]);

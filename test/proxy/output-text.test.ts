@@ -1,6 +1,7 @@
 // What counts as text in the output of a model, in chunks and in typed events, and what does not.
 import { describe, expect, test } from 'vitest';
-import { RESPONSES, SPEECH } from '../../src/proxy/endpoints/json-endpoints.ts';
+import { RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
+import { SPEECH } from '../../src/proxy/endpoints/media-endpoints.ts';
 import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
 import { readChunk, textOfChunk } from '../../src/wire/chat-chunk.ts';
 import { MEDIA_BYTES_PER_TOKEN } from '../../src/wire/output-text.ts';

@@ -9,7 +9,8 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import type { ChunkFacts, CompletionFacts } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Quantities, Usage } from '../../wire/token-usage.ts';
-import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
+import type { RequestScan, Wanted } from '../request/request-members.ts';
+import type { Edit } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 

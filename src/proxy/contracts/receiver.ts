@@ -11,7 +11,7 @@ import type { Failure } from '../../upstream/error-outcome.ts';
 import type { UsageReads } from '../../upstream/usage-reads.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Quantities, Usage } from '../../wire/token-usage.ts';
-import type { RequestScan } from '../request/request-scan.ts';
+import type { RequestScan } from '../request/request-members.ts';
 import type { Target } from '../routes/route-table.ts';
 import type { Endpoint, RequestFacts } from './endpoint.ts';
 

@@ -1,15 +1,15 @@
 // The endpoints that take a form with files, and the list of all endpoints with a model in their body. json-endpoints.ts has those
 // that take JSON.
-
 import { SOUND_TOKEN_MS } from '../../wire/token-usage.ts';
 import type { Endpoint, FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from '../request/attachments.ts';
 import { choicesOf } from '../request/request-counts.ts';
-import { wants } from '../request/request-scan.ts';
+import { wants } from '../request/request-members.ts';
 import { ANSWER_TOKENS, tokensOf } from '../request/token-estimate.ts';
 import { TranscriptEvents } from './byte-events.ts';
 import { imageEvents, transcriptEvents } from './event-conversion.ts';
-import { IMAGES, imageQuantities, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './json-endpoints.ts';
+import { JSON_ENDPOINTS } from './json-endpoints.ts';
+import { IMAGES, imageQuantities, mediaEvent, tokensOfImages } from './media-endpoints.ts';
 import { EventReader } from './typed-events.ts';
 
 /** A tenth of a second of sound at 128 kbit/s, which is about one token. */

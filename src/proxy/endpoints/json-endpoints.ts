@@ -1,32 +1,23 @@
 // The endpoints that take a model in JSON, one value each: what is read of a request, how an answer is classified and counted.
 // form-endpoints.ts has those that take a form. A new endpoint is a new value here; app.ts serves its path.
-
-import type { CompletionFacts } from '../../wire/chat-chunk.ts';
 import { createdIn } from '../../wire/created-objects.ts';
-import type { Span } from '../../wire/json.ts';
-import { NO_USAGE, type Quantities } from '../../wire/token-usage.ts';
+import { NO_USAGE } from '../../wire/token-usage.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { modelsIn } from '../request/other-models.ts';
 import { countAt } from '../request/request-counts.ts';
-import { isFalse, isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
+import { type RequestScan, wants } from '../request/request-members.ts';
+import { isFalse, isTrue, textAt } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
-import { SpeechEvents } from './byte-events.ts';
 import { asStream } from './chat-conversion.ts';
-import { imageEvents, speechEvents } from './event-conversion.ts';
+import { IMAGES, SPEECH } from './media-endpoints.ts';
 import { MESSAGE_ENDPOINTS } from './message-endpoints.ts';
+import { judgeNamed } from './named-errors.ts';
 import { responseEvents } from './response-events.ts';
-import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
+import { type EventKind, EventReader } from './typed-events.ts';
 
-/** Assumed for an image without usage: about a square one of medium quality. */
-const IMAGE_TOKENS = 1000;
 /** SDKs ask for the beta version of the Responses API in the query, and for a version of it in a header. */
 const BETA = ['beta'];
-/** Bounds the estimate: no request makes more images. */
-const MAX_IMAGES = 10_000;
-
-/** Longest text for speech in bytes; vendors accept some thousand characters. */
-const MAX_INPUT = 64 * 1024;
 
 /** `POST /v1/chat/completions` */
 export const CHAT: Endpoint = {
@@ -190,52 +181,6 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
   };
 }
 
-/** `POST /v1/images/generations` */
-export const IMAGES: Endpoint = {
-  name: 'images',
-  path: 'images/generations',
-  wanted: wants([], 'dall-e-2'),
-  namesObjects: true,
-  readFacts: (_, scan) => {
-    const prompt = scan.inputTokens;
-    const completion = tokensOfImages(scan.choices);
-    return {
-      stream: scan.stream,
-      estimate: { prompt, completion, isBounded: false },
-      outputs: completion,
-      quantities: imageQuantities(scan.choices),
-    };
-  },
-  frames: () => new EventReader(mediaEvent),
-  measures: 'images',
-  asStream: imageEvents('image_generation'),
-};
-
-/** `POST /v1/audio/speech` */
-export const SPEECH: Endpoint = {
-  name: 'audio',
-  path: 'audio/speech',
-  accept: 'application/octet-stream, audio/*',
-  wanted: wants(['input', 'stream_format']),
-  readFacts: (body, scan) => {
-    // Speech not sold by tokens is sold by characters, which cannot be derived from the sound.
-    const characters = charactersOf(body, scan.others.get('input'));
-    const prompt = characters;
-    return {
-      stream: textAt(body, scan.others.get('stream_format')) === 'sse',
-      estimate: { prompt, completion: 0, isBounded: true },
-      usage: { ...NO_USAGE, prompt, total: prompt, measured: { characters } },
-      quantities: { requests: 1, characters },
-    };
-  },
-  frames: () => new EventReader(mediaEvent),
-  // Without a stream, JSON can only be an error.
-  factsOf: onlyErrors,
-  asStream: speechEvents,
-  bytesAsStream: () => new SpeechEvents(),
-  isBinary: (type) => type.startsWith('audio/') || type === 'application/octet-stream',
-};
-
 export const JSON_ENDPOINTS: readonly Endpoint[] = [
   CHAT,
   COMPLETIONS,
@@ -254,16 +199,6 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   SPEECH,
   ...MESSAGE_ENDPOINTS,
 ];
-
-/** The output tokens of this many images. */
-export function tokensOfImages(count: number): number {
-  return IMAGE_TOKENS * Math.min(count, MAX_IMAGES);
-}
-
-/** What a request for this many images asks for beside tokens. */
-export function imageQuantities(count: number): Quantities {
-  return { requests: 1, images: Math.min(count, MAX_IMAGES) };
-}
 
 /** For answers without output tokens. */
 function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
@@ -305,24 +240,4 @@ function responseEvent(type: string): EventKind {
     default:
       return type.startsWith('response.') && !type.endsWith('.added') ? 'output' : 'news';
   }
-}
-
-/** Kinds of image and speech events: pieces, and one complete event per item. */
-export function mediaEvent(type: string): EventKind {
-  if (/\.(completed|done)$/.test(type)) return 'last';
-  if (type.endsWith('.failed')) return 'failed';
-  return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';
-}
-
-/** The characters of a text; for one far too long, its bytes, which are at least as many. */
-function charactersOf(body: Buffer, span: Span | undefined): number {
-  if (span !== undefined && span.end - span.start > MAX_INPUT) return span.end - span.start;
-  const text = textAt(body, span) ?? '';
-  let count = 0;
-  for (const _ of text) count += 1;
-  return count;
-}
-
-function onlyErrors(facts: CompletionFacts): CompletionFacts {
-  return facts.isError ? facts : { ...facts, valid: false };
 }

@@ -1,11 +1,10 @@
 // The endpoints of Anthropic's API that take a model.
-
 import { statusOfError } from '../../http/exchange/anthropic-error.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import { NO_USAGE } from '../../wire/token-usage.ts';
 import type { Endpoint } from '../contracts/endpoint.ts';
 import { modelsIn } from '../request/other-models.ts';
-import { wants } from '../request/request-scan.ts';
+import { wants } from '../request/request-members.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
 import { MessageReader } from './message-events.ts';
 

@@ -1,7 +1,7 @@
 // The frames of streams with typed events (responses, images, speech): which are output, which end the stream, and where usage,
 // error and model name are. chat-chunk.ts reads chat chunks.
 import type { GatewayError } from '../../errors.ts';
-import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/error-outcome.ts';
+import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { shapeOf } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, isTruthy, NO_CHUNK_FACTS } from '../../wire/chat-chunk.ts';
@@ -16,6 +16,7 @@ import { mediaText, outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
 import { indexBeside, OUTPUT_BESIDE, parseUsage } from '../../wire/token-usage.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
+import { judgeNamed } from './named-errors.ts';
 
 /**
  * - `news`: progress without output; another upstream may repeat it.
@@ -38,19 +39,6 @@ const ERROR = Buffer.from('error');
 const CONTENT_FILTER = Buffer.from('"content_filter');
 /** Members of an event with the whole output, or with base64 media. */
 const REPEATS = ['item', 'text', 'arguments', 'refusal', 'code', 'input', 'transcript'] as const;
-
-/** Error code → equivalent HTTP status. */
-const STATUSES: Readonly<Record<string, number>> = {
-  rate_limit_exceeded: 429,
-  insufficient_quota: 429,
-  server_error: 500,
-  server_is_overloaded: 503,
-  vector_store_timeout: 504,
-  context_length_exceeded: 400,
-  bio_policy: 400,
-};
-/** For errors without a known code; no upstream status means the same. */
-const UNKNOWN_STATUS = 502;
 
 /** For items, besides the scanner of their event. Shared: reading is synchronous. */
 const itemScanner = new JsonScanner();
@@ -97,12 +85,9 @@ export class EventReader implements FrameReader {
     this.text = 0;
     const data = dataOf(bytes, values);
     if (data === null) return { ...NO_CHUNK_FACTS, hasError: isErrorEvent };
-    if (data.isDone) {
-      // A chat convention that some servers add after the last event. Earlier, it would end an incomplete stream, so it is hidden.
-      return this.#hasEnded
-        ? { ...NO_CHUNK_FACTS, kind: 'done' }
-        : { ...NO_CHUNK_FACTS, kind: 'other', usageOnly: true };
-    }
+    // A chat convention that some servers add after the last event. Earlier, it would end an incomplete stream, so it is hidden.
+    if (data.isDone)
+      return { ...NO_CHUNK_FACTS, kind: this.#hasEnded ? 'done' : 'other', usageOnly: !this.#hasEnded };
     if (!this.#scan(data.bytes, data.start, data.end))
       return { ...NO_CHUNK_FACTS, kind: 'other', hasError: isErrorEvent };
     this.#reportCreated(data.bytes);
@@ -310,34 +295,4 @@ class OutputText {
     this.#counted = all;
     return added;
   }
-}
-
-/**
- * Classifies an error that has a code instead of a status: a stream event, or a whole failed response.
- * @param text an object that is the error, or has it in `error` or `response.error`
- */
-export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
-  const event = parse(text);
-  const own = memberOf(event, 'error');
-  if (typeof own === 'object' && own !== null) return judgeErrorObject(text, headers, statusNamed(own));
-  const reported = memberOf(memberOf(event, 'response'), 'error') ?? event;
-  const status = statusNamed(reported);
-  const message = memberOf(reported, 'message');
-  const isFlat = reported === event && event !== undefined;
-  if (isFlat && typeof message !== 'string') return judgeErrorObject(text, headers, status);
-  const error = {
-    message: typeof message === 'string' && message !== '' ? message : 'The upstream failed.',
-    type: status < 500 ? 'invalid_request_error' : 'server_error',
-    param: memberOf(reported, 'param') ?? null,
-    code: memberOf(reported, 'code') ?? null,
-  };
-  return judgeErrorObject(JSON.stringify({ error }), headers, status);
-}
-
-/** Codes such as `invalid_prompt` and `invalid_image_url` are client errors. */
-function statusNamed(error: unknown): number {
-  const code = memberOf(error, 'code');
-  if (typeof code !== 'string') return UNKNOWN_STATUS;
-  if (Object.hasOwn(STATUSES, code)) return STATUSES[code] ?? UNKNOWN_STATUS;
-  return /^(invalid|unsupported|empty)_|image_(too|parse|content)|_policy/.test(code) ? 400 : UNKNOWN_STATUS;
 }

@@ -10,8 +10,9 @@ import { Upstream } from '../../upstream/upstream.ts';
 import { endpoint } from '../../upstream/upstream-query.ts';
 import { type Route, RouteTable, type Target } from '../routes/route-table.ts';
 import { checkMembers, withFoundMembers } from './member-edits.ts';
+import type { RequestScan, Wanted } from './request-members.ts';
 import { bodyFor, requestsUsage } from './request-rewrite.ts';
-import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
+import { scanRequest } from './request-scan.ts';
 
 /** Most of a body that is printed as text, in characters. */
 const MAX_SHOWN = 16 * 1024;

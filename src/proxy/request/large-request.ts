@@ -1,13 +1,13 @@
 // A large request body: its memory, and its facts as they are parsed while it arrives, so that no work on the whole body remains.
 // Small bodies are scanned when they are complete.
-
 import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
 import { Utf8Walk } from '../../wire/json-text.ts';
 import { JsonWalk } from '../../wire/json-walk.ts';
 import type { WatchedMembers } from '../routes/watched-members.ts';
+import type { RequestScan, Wanted } from './request-members.ts';
 import { RequestReader } from './request-reader.ts';
-import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
+import { scanRequest } from './request-scan.ts';
 
 export class LargeRequest extends BodyMemory {
   readonly #wanted: Wanted;

@@ -4,7 +4,8 @@ import type { Span } from '../../wire/json.ts';
 import type { Route } from '../routes/route-table.ts';
 import type { MemberPath, TargetEdit, TargetEdits } from '../routes/target-edits.ts';
 import { type FoundMember, type FoundMembers, unsupportedMember } from '../routes/watched-members.ts';
-import { type Edit, jsonString, type RequestScan } from './request-scan.ts';
+import type { RequestScan } from './request-members.ts';
+import { type Edit, jsonString } from './request-scan.ts';
 
 const COMMA = 0x2c;
 const LETTER_N = 0x6e;

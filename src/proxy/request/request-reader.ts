@@ -5,55 +5,14 @@ import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
 import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
 import { invalidJson } from '../../wire/json-text.ts';
 import type { JsonWalk, WalkListener } from '../../wire/json-walk.ts';
-import { type FoundMembers, MemberSearch, type WatchedMembers } from '../routes/watched-members.ts';
+import { MemberSearch, type WatchedMembers } from '../routes/watched-members.ts';
 import { AttachmentCount } from './attachments.ts';
 import { choicesAt, countAt } from './request-counts.ts';
+import type { RequestScan, Wanted } from './request-members.ts';
 import { tokensOf } from './token-estimate.ts';
-
-/** The facts of a request body. Offsets are bytes in the body. */
-export interface RequestScan {
-  readonly model: string;
-  /** The token of the model with its quotes, or of a null (which means the default); null where the request has none. */
-  readonly modelSpan: Span | null;
-  readonly stream: boolean;
-  /** The value of the top-level `stream_options`, even a literal null; null without the member. */
-  readonly streamOptions: Span | null;
-  /** The client requested usage: `stream_options.include_usage` is true. */
-  readonly includeUsage: boolean;
-  /** The value of `include_usage`, if present. */
-  readonly includeUsageSpan: Span | null;
-  /** The larger of `max_completion_tokens` and the older `max_tokens`; null where neither sets a bound. */
-  readonly maxTokens: number | null;
-  /** Number of answers: `n` or `best_of`, for each prompt. */
-  readonly choices: number;
-  /** Elements of the lists of documents: what a request asks to rank, score or classify. */
-  readonly documents: number;
-  /** Spans of the additional members that the endpoint reads. */
-  readonly others: ReadonlyMap<string, Span>;
-  /** Input tokens of the body. */
-  readonly inputTokens: number;
-  /** Members that body rules name; undefined where the body was not searched for them. */
-  readonly members: FoundMembers | undefined;
-  /** Just before the closing brace of the body, for insertion of `,"key":value`. */
-  readonly insertAt: number;
-  /** The body has no members, so an insertion needs no comma. */
-  readonly isEmpty: boolean;
-}
-
-/** What an endpoint reads of a request. */
-export interface Wanted {
-  /** The model of a request without one; undefined where it is required, empty where the path names it. */
-  readonly defaultModel: string | undefined;
-  /** Top-level members in addition to the common ones. */
-  readonly members: readonly string[];
-  /** All top-level members read here: gateway and upstream must interpret them alike. */
-  readonly names: MemberNames;
-}
 
 type Meaning = number | string;
 
-/** Read for all endpoints. */
-const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
 /** The depth of `stream_options.include_usage`. */
 const OPTION_DEPTH = 2;
 const INCLUDE_USAGE = 'stream_options.include_usage';
@@ -67,11 +26,6 @@ export const DOCUMENTS = ['documents', 'input', 'text_2', 'data_2'] as const;
 /** Members whose elements are counted. */
 const LISTS = new Set<Meaning>([PROMPT, ...DOCUMENTS]);
 const OPTION_NAMES = new MemberNames(['include_usage']);
-
-/** @param members in addition to the common ones */
-export function wants(members: readonly string[], defaultModel?: string): Wanted {
-  return { members, defaultModel, names: new MemberNames([...COMMON, ...members]) };
-}
 
 /** First bytes of values. */
 const QUOTE = 0x22;
@@ -328,7 +282,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   }
 
   #once(name: string, meaning: Meaning): Meaning {
-    if (this.#seen.includes(name)) this.#failDuplicate(name);
+    if (this.#seen.includes(name)) this.#fail('duplicate_parameter', name, 'is given more than once');
     this.#seen.push(name);
     return meaning;
   }
@@ -336,10 +290,6 @@ export class RequestReader implements WalkListener, LongTextListener {
   #misspell(name: string): Meaning {
     this.#misspelled ??= name;
     return this.#once(name, UNREAD);
-  }
-
-  #failDuplicate(name: string): void {
-    this.#fail('duplicate_parameter', name, 'is given more than once');
   }
 
   #fail(code: ErrorCode, param: string, what: string): void {

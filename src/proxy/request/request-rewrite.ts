@@ -4,7 +4,8 @@ import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Target } from '../routes/route-table.ts';
 import { BodyEdits } from './member-edits.ts';
-import { jsonString, type RequestScan, splice } from './request-scan.ts';
+import type { RequestScan } from './request-members.ts';
+import { jsonString, splice } from './request-scan.ts';
 
 const INCLUDE_USAGE = 'include_usage';
 const TRUE = Buffer.from('true');

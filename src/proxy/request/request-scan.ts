@@ -6,27 +6,8 @@ import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { RecentMap } from '../../recent-map.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { checkEncoding } from '../../wire/json-text.ts';
-import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
-
-export { type RequestScan, type Wanted, wants } from './request-reader.ts';
-
-/** For requests without a JSON body. */
-export const NO_SCAN: RequestScan = {
-  model: '',
-  modelSpan: null,
-  stream: false,
-  streamOptions: null,
-  includeUsage: false,
-  includeUsageSpan: null,
-  maxTokens: null,
-  choices: 1,
-  documents: 0,
-  others: new Map(),
-  inputTokens: 0,
-  members: undefined,
-  insertAt: 0,
-  isEmpty: true,
-};
+import { type RequestScan, type Wanted, wants } from './request-members.ts';
+import { RequestReader } from './request-reader.ts';
 
 /** Bytes that replace a span; an empty span is an insertion. */
 export interface Edit {
