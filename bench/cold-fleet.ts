@@ -7,6 +7,10 @@ export interface ColdKeys {
   readonly keys: number;
   readonly ms: number;
   readonly argon2_runs: number;
+  /** CPU time of the gateways, which the clients' is not part of: on a quiet machine it takes that, over the processors. */
+  readonly cpu_s: number;
+  /** Keys that could not be checked in time, by the reason that the gateways count. */
+  readonly unavailable: Readonly<Record<string, number>>;
   /** Requests beyond the first of each key: answered with an error, and asked again. */
   readonly retried: number;
   /** Errors that clients got, also those that they hid from their users by asking again, by status and code. */
@@ -17,11 +21,18 @@ export interface ColdKeys {
   readonly codes: Readonly<Record<string, number>>;
 }
 
+const REASONS = ['store', 'late', 'queue', 'hashing', 'contradiction', 'changing', 'other'] as const;
+
 /** @param keys texts of good keys that nobody has used; they are spread evenly over the replicas */
 export async function askCold(fleet: Fleet, keys: readonly string[]): Promise<ColdKeys> {
   const runs = () => fleet.metric('tollgate_argon2_runs_total{purpose="verify"}');
   await fleet.redis.flush();
   const before = await runs();
+  const reasons = () =>
+    Promise.all(REASONS.map((reason) => fleet.metric(`tollgate_auth_unavailable_total{reason="${reason}"}`)));
+  const reasonsBefore = await reasons();
+  const cpu = () => fleet.metric('process_cpu_seconds_total');
+  const cpuBefore = await cpu();
   let requests = 0;
   let gave_up = 0;
   const codes: Record<string, number> = {};
@@ -54,6 +65,10 @@ export async function askCold(fleet: Fleet, keys: readonly string[]): Promise<Co
     keys: keys.length,
     ms,
     argon2_runs: (await runs()) - before,
+    cpu_s: Number(((await cpu()) - cpuBefore).toFixed(1)),
+    unavailable: Object.fromEntries(
+      (await reasons()).map((count, index) => [REASONS[index], count - (reasonsBefore[index] ?? 0)]),
+    ),
     retried: requests - keys.length,
     answered,
     gave_up,

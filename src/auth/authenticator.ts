@@ -259,7 +259,8 @@ export class Authenticator implements KeyListener {
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       let found: FoundRecord;
       try {
-        found = await this.#lookup.find(key.prefix, known !== undefined);
+        // A key that was proved in this check has waited patiently, and does so again.
+        found = await this.#lookup.find(key.prefix, verified !== undefined);
       } catch (error) {
         if (known !== undefined && this.#positive.serveStale(fingerprint, key.prefix, this.#now())) {
           return { principal: known.principal, outcome: 'cached' };

@@ -1,5 +1,5 @@
 import { DatabaseSync } from 'node:sqlite';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
@@ -204,9 +204,12 @@ describe('when the store fails', () => {
     const { key } = await setting.issue();
     const authenticator = await fresh(setting);
     setting.mood = mood;
-    expect(await outcome(authenticator, key)).toBe('auth_unavailable');
-    expect(await outcome(authenticator, wrongKey())).toBe('auth_unavailable');
-    expect(await outcome(authenticator, wrongKey(key.prefix))).toBe('auth_unavailable');
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const keys = [key, wrongKey(), wrongKey(key.prefix)];
+    const outcomes = Promise.all(keys.map((each) => outcome(authenticator, each)));
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(await outcomes).toEqual(keys.map(() => 'auth_unavailable'));
     if (mood === 'failing') {
       setting.mood = 'well';
       expect(await outcome(authenticator, key)).toBe(key.prefix);
@@ -276,10 +279,17 @@ describe('when the store fails', () => {
   test('look-ups beyond the queue get a 503', async () => {
     await using setting = await openSetting({ argon2: 'quick', failuresPerMinute: () => 1e6 });
     setting.mood = 'silent';
-    const outcomes = await Promise.all(
-      Array.from({ length: 32 + 512 + 10 }, () => outcome(setting.authenticator, wrongKey())),
-    );
-    expect(new Set(outcomes)).toEqual(new Set(['auth_unavailable']));
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const ended: string[] = [];
+    const all = Array.from({ length: 32 + 512 + 10 }, async () => {
+      ended.push(await outcome(setting.authenticator, wrongKey()));
+    });
+    await vi.advanceTimersByTimeAsync(0);
+    expect(ended).toEqual(Array.from({ length: 10 }, () => 'auth_unavailable'));
+    await vi.advanceTimersByTimeAsync(10_000);
+    await Promise.all(all);
+    expect(new Set(ended)).toEqual(new Set(['auth_unavailable']));
     expect(setting.lookups).toBe(32);
   });
 

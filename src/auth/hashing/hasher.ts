@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { argon2id, hash, verify } from 'argon2';
 import { startDeadline, withDeadline } from '../../deadline.ts';
-import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
+import { type GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { overloaded, unavailable } from '../key/auth-unavailable.ts';
 import type { Key } from '../key/key.ts';
@@ -34,9 +34,11 @@ const PROMPT_TURN = 8;
  */
 const MAX_PROOFS = 4096;
 const MAX_TURN_MS = MAX_RETRY_AFTER_MS;
+/** Callers return later than their turn by this share of the wait: SDKs return only twice, and the machine may become busier. */
+const TURN_MARGIN = 1.5;
 /** Estimated time of a computation until one is measured, in milliseconds. */
 const INITIAL_MS = 25;
-/** Deadline of a started computation, in milliseconds; other work can block libuv's threads. */
+/** Deadline of a started prompt computation, in milliseconds; other work can block libuv's threads. */
 const RUN_MS = 2000;
 
 /** Maximum parameters of a stored hash: more is damage, or an attack on the process's memory. */
@@ -91,7 +93,7 @@ export class Hasher {
    */
   async hash(key: Key): Promise<string> {
     await this.#promptSlot(ISSUING);
-    return await this.#inSlot(ISSUING, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
+    return await this.#promptly(ISSUING, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
   }
 
   /**
@@ -101,7 +103,7 @@ export class Hasher {
   async verify(phc: string, key: Key): Promise<boolean> {
     requireUsable(phc, key);
     await this.#promptSlot(CHECKING);
-    return await this.#inSlot(CHECKING, () => this.#verified(phc, key));
+    return await this.#promptly(CHECKING, () => this.#verified(phc, key));
   }
 
   /**
@@ -130,24 +132,24 @@ export class Hasher {
     return result;
   }
 
+  /** As `#inSlot`, with a deadline; the slot is free when the computation ends, which may be later. */
+  async #promptly<T>(message: string, compute: () => Promise<T>): Promise<T> {
+    return await withDeadline(this.#inSlot(message, compute), RUN_MS, () =>
+      this.#rejection(message, `did not end within ${RUN_MS} ms`),
+    );
+  }
+
   /** Call it with a slot, which it releases. */
   async #inSlot<T>(message: string, compute: () => Promise<T>): Promise<T> {
     const since = performance.now();
-    const result = compute();
-    // The slot is free when the computation ends, which may be after the deadline of its caller.
-    const release = () => {
-      this.#estimate.measured(Math.min(RUN_MS, performance.now() - since));
-      this.#release();
-    };
-    result.then(release, release);
     try {
-      return await withDeadline(result, RUN_MS, () =>
-        this.#rejection(message, `did not end within ${RUN_MS} ms`),
-      );
+      return await compute();
     } catch (error) {
-      if (error instanceof GatewayError) throw error;
       // The parameters are valid, so the likely cause is a lack of memory.
       throw this.#rejection(message, 'failed', error);
+    } finally {
+      this.#estimate.measured(Math.min(RUN_MS, performance.now() - since));
+      this.#release();
     }
   }
 
@@ -183,7 +185,8 @@ export class Hasher {
       this.#updateMetrics();
       onQueued?.(() => {
         const ahead = Math.max(0, place - this.#started);
-        const waitMs = Math.min(MAX_TURN_MS, Math.max(MIN_DRAIN_MS, this.#estimate.turnMs(ahead + 1)));
+        const turnMs = TURN_MARGIN * this.#estimate.turnMs(ahead + 1);
+        const waitMs = Math.min(MAX_TURN_MS, Math.max(MIN_DRAIN_MS, turnMs));
         return overloaded(CHECKING, Math.round(waitMs), `Argon2: ${ahead} proofs are ahead`);
       });
     });

@@ -1,5 +1,4 @@
-// Finds the record of a key in a 1 s cache, in Redis or in the store. Look-ups are single-flight per prefix, bounded in number
-// and have a deadline.
+// Finds the record of a key in a 1 s cache, in Redis or in the store. Look-ups are single-flight per prefix and bounded in number.
 
 import { withDeadline } from '../../deadline.ts';
 import { RecentMap } from '../../recent-map.ts';
@@ -14,9 +13,8 @@ import type { SharedRecords } from './shared-records.ts';
 
 const MAX_RUNNING = 32;
 const MAX_WAITING = 512;
-/** How long a verified key waits, which can be served stale, and another one, which can only be told to come again. */
+/** How long a verified key waits, which can be served stale. Another one keeps its place: its caller's deadline is that of the check. */
 const KNOWN_WAIT_MS = 250;
-const UNKNOWN_WAIT_MS = 1000;
 /** Estimated time of a look-up until one is measured, in milliseconds. */
 const INITIAL_MS = 5;
 /** Lifetime of a cached result, in milliseconds: many keys with one prefix cost one look-up in this time. */
@@ -64,7 +62,7 @@ export class RecordLookup {
 
   /**
    * @param isKnown whether the key was verified before; it takes priority
-   * @throws GatewayError `auth_unavailable` when the store fails, does not answer within 250 ms (1 s for other keys), or the queue is full
+   * @throws GatewayError `auth_unavailable` when the store fails, the queue is full, or a verified key has waited for 250 ms
    */
   find(prefix: Prefix, isKnown: boolean): Promise<FoundRecord> {
     const cached = this.#findCached(prefix);
@@ -77,9 +75,10 @@ export class RecordLookup {
       const why = 'the queue of key look-ups is full';
       return Promise.reject(unavailable('queue', why, undefined, retryAfterMs));
     }
-    const waitMs = isKnown ? KNOWN_WAIT_MS : UNKNOWN_WAIT_MS;
-    return withDeadline(this.#flight(prefix, queue), waitMs, () =>
-      unavailable('late', `the store did not answer within ${waitMs} ms`),
+    const found = this.#flight(prefix, queue);
+    if (!isKnown) return found;
+    return withDeadline(found, KNOWN_WAIT_MS, () =>
+      unavailable('late', `the store did not answer within ${KNOWN_WAIT_MS} ms`),
     );
   }
 
