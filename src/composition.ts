@@ -237,7 +237,8 @@ function openProducts(
   const common = { authenticator, snapshot, metrics, resilience };
   const sessions = { ...metering, limiter };
   const background = new BackgroundUsage({ stored, metering: sessions, snapshot, metrics });
-  resources.add('background responses', async () => background.close());
+  const passthrough = new Passthrough({ ...common, objects, metering: sessions, store, logger });
+  resources.add('followed usage', () => Promise.all([background.close(), passthrough.close()]));
   const relaying = { ...common, metering, stored, background, objects, room, buffers, usageReads };
   const billing = new Billing({
     store: store.billing,
@@ -258,7 +259,7 @@ function openProducts(
     mountSessions: openSessions({
       ...{ ...common, metering: sessions, usageReads, pipeline, overload, server, sealingKey },
     }),
-    passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
+    passthrough,
     models: new ModelsEndpoint(authenticator, snapshot, metering),
     rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
     currentKey: keyEndpoint(authenticator, store),

@@ -1,5 +1,5 @@
-// Batches of routed models: checks the model of the input file, rewrites its name line by line where it has another one at the upstream,
-// and counts the tokens of the output file when it is first read. passthrough-endpoint.ts makes the calls.
+// Batches of routed models: checks the model of the input file, and rewrites its name line by line where it has another one at the
+// upstream. passthrough-endpoint.ts makes the calls; batch-usage.ts counts what a batch used.
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Principal } from '../auth/key/principal.ts';
@@ -8,10 +8,8 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { MODEL_ENDPOINTS } from '../proxy/endpoints/form-endpoints.ts';
-import { tokensOfImages } from '../proxy/endpoints/media-endpoints.ts';
-import type { HolderObjects, SeenObject } from '../proxy/objects/object-owners.ts';
+import type { HolderObjects } from '../proxy/objects/object-owners.ts';
 import { spliceSpans } from '../proxy/request/request-scan.ts';
-import { tokensOf } from '../proxy/request/token-estimate.ts';
 import {
   RunningReservation,
   type RunningReservationOptions,
@@ -19,16 +17,14 @@ import {
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { contentsOf } from '../wire/answer-shape.ts';
-import { readCompletion } from '../wire/chat-chunk.ts';
-import { JsonScanner } from '../wire/json.ts';
-import { MAX_TOKENS, NO_USAGE, type Quantities, sumOfTokens, type Tokens } from '../wire/token-usage.ts';
-import { BatchInput, batchOrderOf, type LineModel, linesOf, modelOfLine } from './batch-input.ts';
-
-const FIRST = { order: 'asc', limit: 1 } as const;
-const OPEN_OBJECT = 0x7b;
-/** First digits of a status that is an error: 4 and 5. */
-const ERROR_DIGITS = [0x34, 0x35];
+import {
+  BatchInput,
+  batchOrderOf,
+  type LineModel,
+  linesOf,
+  MAX_BATCH_INPUT,
+  modelOfLine,
+} from './batch-input.ts';
 
 export interface BatchCall {
   readonly exchange: Exchange;
@@ -47,12 +43,9 @@ export interface BatchCall {
 /** A request for a batch that may be sent. */
 export interface PreparedBatch {
   readonly body: Buffer;
-  /** The path of its endpoint and the public name of its model, for `modelOfBatch`. */
+  /** The path of its endpoint and the public name of its model, for `batchRecords`. */
   readonly model: string;
 }
-
-/** OpenAI accepts 200 MB. */
-const MAX_BATCH_INPUT = 256 * 1024 * 1024;
 
 /**
  * Checks the input file of a batch, which never changes, and replaces it by one with the name of the model at the upstream.
@@ -63,7 +56,7 @@ const MAX_BATCH_INPUT = 256 * 1024 * 1024;
 export async function prepareBatch(call: BatchCall, body: Buffer): Promise<PreparedBatch> {
   const { upstream, principal, config, routes, metering, exchange } = call;
   const { inputFile, span, endpoint: path = '' } = batchOrderOf(body);
-  const endpoint = endpointOf(path);
+  const endpoint = endpointOfBatch(path);
   routes.checkEndpoint(principal, endpoint.name);
   const model = await modelOfFile(call, inputFile, endpoint);
   const route = routes.resolve(model, principal, endpoint.name);
@@ -85,127 +78,6 @@ export async function prepareBatch(call: BatchCall, body: Buffer): Promise<Prepa
     body: spliceSpans(body, [{ span, bytes: Buffer.from(JSON.stringify(file)) }]),
     model: nameOf(path, model),
   };
-}
-
-/** The record of a batch's model. @param model of `PreparedBatch` */
-export function modelOfBatch(id: string, model: string): SeenObject {
-  return { id: `${id}/${model}`, kind: `model of ${id}` };
-}
-
-/** The record of an output file whose tokens are not counted yet. */
-export function uncountedOutput(file: string, batch: string): SeenObject {
-  return { id: `${file}/${batch}`, kind: `batch of ${file}` };
-}
-
-/** Counts the tokens of the output files of batches, each once. For other objects it costs a look-up. */
-export async function countOutputs(
-  call: BatchCall,
-  ids: Iterable<string>,
-  reservation: RunningReservation,
-): Promise<void> {
-  for (const id of ids) await countOutput(call, id, reservation);
-}
-
-async function countOutput(call: BatchCall, file: string, reservation: RunningReservation): Promise<void> {
-  const { objects, principal, config, routes, upstream, metering } = call;
-  const [uncounted] = await objects.list({ kind: `batch of ${file}`, ...FIRST });
-  if (uncounted === undefined) return;
-  const batch = uncounted.slice(file.length + 1);
-  const [named] = await objects.list({ kind: `model of ${batch}`, ...FIRST });
-  if (named === undefined) return;
-  const { path, model } = namesIn(named.slice(batch.length + 1));
-  const endpoint = endpointOf(path);
-  let sum = new OutputUsage(endpoint);
-  const sums = [sum];
-  for await (const line of linesOf(call.contentOf(file, Number.POSITIVE_INFINITY))) {
-    if (sum.isFull) {
-      sum = new OutputUsage(endpoint);
-      sums.push(sum);
-    }
-    sum.add(line);
-  }
-  const route = routes.find(model);
-  const target = route?.targets.find((each) => each.upstream === upstream);
-  const entry = route?.entry ?? 'unknown';
-  const scopes = await metering.scopes.of(principal, config, entry);
-  // Of several replicas that read it at once, one counts. Behind this nothing can fail.
-  if (!(await objects.markDeleted(uncounted))) return;
-  for (const { tokens, quantities, isCounted, isEstimated } of sums) {
-    reservation.useEarlier({
-      tokens,
-      quantities,
-      isCounted,
-      isEstimated,
-      endpoint: endpoint.name,
-      model,
-      entry,
-      target: target?.model ?? '',
-      scopes,
-      price: target?.price,
-      share: 1 - (config.passthrough?.batch_discount ?? 0) / 100,
-    });
-  }
-}
-
-/** What the answers in an output file used. */
-class OutputUsage {
-  tokens: Tokens = NO_USAGE;
-  isEstimated = false;
-  /** Some answer reports tokens. */
-  isCounted = false;
-  #answers = 0;
-  #images = 0;
-  readonly #isOfImages: boolean;
-  readonly #scanner = new JsonScanner();
-
-  constructor({ measures }: Endpoint) {
-    this.#isOfImages = measures === 'images';
-  }
-
-  /** A batch may use more than one answer can. */
-  get isFull(): boolean {
-    return this.tokens.prompt + this.tokens.completion > MAX_TOKENS / 2;
-  }
-
-  get quantities(): Quantities {
-    return { requests: this.#answers, images: this.#images };
-  }
-
-  add(line: Buffer): void {
-    const answer = this.#answerIn(line);
-    if (answer === undefined) return;
-    const images = this.#isOfImages ? (contentsOf(answer).items ?? 0) : 0;
-    this.#answers += 1;
-    this.#images += images;
-    const { usage } = readCompletion(answer);
-    if (usage === null) this.isEstimated = true;
-    else this.isCounted ||= usage.measured === undefined;
-    const completion = this.#isOfImages ? tokensOfImages(images) : tokensOf(answer.length);
-    this.tokens = sumOfTokens(this.tokens, usage ?? { ...NO_USAGE, completion });
-  }
-
-  /** `response.body` of a line; undefined for a line without an answer, or with one that is an error: vendors charge nothing for it. */
-  #answerIn(line: Buffer): Buffer | undefined {
-    const scanner = this.#scanner;
-    scanner.reset(line);
-    let answer: Buffer | undefined;
-    let isError = false;
-    if (!scanner.enterObject()) return undefined;
-    while (scanner.nextMember()) {
-      if (!scanner.keyIs('response') || !scanner.enterObject()) {
-        scanner.skipValue();
-        continue;
-      }
-      while (scanner.nextMember()) {
-        const isStatus = scanner.keyIs('status_code');
-        const isBody = scanner.keyIs('body');
-        isError ||= isStatus && ERROR_DIGITS.includes(scanner.peek());
-        const span = scanner.skipIf(OPEN_OBJECT);
-        if (isBody && span !== null) answer = line.subarray(span.start, span.end);
-      }
-    }
-    return isError ? undefined : answer;
-  }
 }
 
 /** The one model of all lines. Errors about objects take precedence, so that they are the same for every line. */
@@ -262,7 +134,8 @@ function servedBy({ path: own, routes = [`/v1/${own}`] }: Endpoint): (path: stri
   return (path) => routes.includes(path.startsWith('/v1/') ? path : `/v1${path}`);
 }
 
-function endpointOf(path: string): Endpoint {
+/** @throws GatewayError invalid_value */
+export function endpointOfBatch(path: string): Endpoint {
   const found = MODEL_ENDPOINTS.find((endpoint) => servedBy(endpoint)(path));
   if (found !== undefined) return found;
   const message = "The parameter 'endpoint' must be the path of an endpoint that takes a model.";
@@ -272,11 +145,6 @@ function endpointOf(path: string): Endpoint {
 /** Paths have no colon. */
 function nameOf(path: string, model: string): string {
   return `${path}:${model}`;
-}
-
-function namesIn(name: string): { readonly path: string; readonly model: string } {
-  const at = name.indexOf(':');
-  return { path: name.slice(0, at), model: name.slice(at + 1) };
 }
 
 function invalidFile(what: string): GatewayError {

@@ -15,13 +15,10 @@ import { answer, answerError, hasBody } from '../http/exchange/response-writer.t
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import { changeLimits } from '../limits/scope.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
-import { HolderObjects, type ObjectOwners, type SeenObject } from '../proxy/objects/object-owners.ts';
+import { HolderObjects } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
-import {
-  RunningReservation,
-  type RunningReservationOptions,
-} from '../proxy/reservation/running-reservation.ts';
+import { RunningReservation } from '../proxy/reservation/running-reservation.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
@@ -29,17 +26,13 @@ import { askAuthorized } from '../upstream/direct-request.ts';
 import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
-import { type BatchCall, countOutputs, modelOfBatch, prepareBatch } from './batches.ts';
+import { batchRecords } from './batch-records.ts';
+import { BatchUsage, type BatchUsageOptions } from './batch-usage.ts';
+import { type BatchCall, prepareBatch } from './batches.ts';
 import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
-import {
-  type FoundOperation,
-  findOperation,
-  needsReading,
-  type Operation,
-  seenIn,
-} from './passthrough-operations.ts';
+import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
 import { type PipedAnswer, type PipedBody, pipe } from './passthrough-pipe.ts';
 
 /** Maximum bytes of answers that are read before they are returned. */
@@ -51,11 +44,8 @@ const OTHER_API = "This URL is of OpenAI's API here, and not offered to clients 
 const NO_BODY = Buffer.alloc(0);
 const NONE: ReadonlySet<string> = new Set();
 
-interface PassthroughOptions {
+interface PassthroughOptions extends BatchUsageOptions {
   readonly authenticator: Authenticator;
-  readonly snapshot: () => ConfigSnapshot;
-  readonly objects: ObjectOwners;
-  readonly metering: RunningReservationOptions;
 }
 
 /** One call of a client. */
@@ -104,9 +94,16 @@ class Refused extends Error {
 
 export class Passthrough {
   readonly #options: PassthroughOptions;
+  readonly #batches: BatchUsage;
 
   constructor(options: PassthroughOptions) {
     this.#options = options;
+    this.#batches = new BatchUsage(options);
+  }
+
+  /** Leaves the batches that run to another process. */
+  close(): Promise<void> {
+    return this.#batches.close();
   }
 
   /** Answers a request for one of the paths, or for a path below them. */
@@ -224,7 +221,7 @@ export class Passthrough {
       operation.makes === 'batch' && Buffer.isBuffer(body)
         ? await prepareBatch(this.#batchCall(call), body)
         : undefined;
-    await countOutputs(this.#batchCall(call), shown, call.reservation);
+    await this.#batches.countOutputs(shown, call, operation.ends === true);
     const piped = await this.#ask(call, { method: exchange.method, path, search, body: batch?.body ?? body });
     const { idle } = upstream.config.timeouts;
     if (!needsReading(operation)) {
@@ -242,7 +239,16 @@ export class Passthrough {
       idle,
     );
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
-    else await objects.claim(recordsOf(operation, parseAnswer(bytes), batch?.model));
+    else {
+      const seen = seenIn(operation, parseAnswer(bytes));
+      const [created] = seen;
+      const { principal } = call;
+      const isBatch = batch !== undefined && created !== undefined;
+      await objects.claim(
+        seen,
+        isBatch ? batchRecords(created.id, batch.model, upstream.name, principal) : [],
+      );
+    }
     const [id] = found.ids;
     // If this fails, the upstream answers later requests that there is no such object.
     if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
@@ -256,7 +262,7 @@ export class Passthrough {
     const { exchange, found, objects, path, search } = call;
     const query = readListQuery(search);
     const list = await makeList(query, {
-      page: (some: ListQuery) => objects.list({ ...some, kind }),
+      page: async (some: ListQuery) => (await objects.list({ ...some, kind })).map(({ id }) => id),
       object: async (id) => {
         const bytes = await this.#object(call, `${path}/${id}`, MAX_ANSWER);
         if (bytes === undefined) return undefined;
@@ -374,13 +380,6 @@ export class Passthrough {
     exchange.throwIfStopped();
     return withoutCredential(judgeErrorResponse(statusCode, received, text), upstream);
   }
-}
-
-/** What the holder owns after this answer. @param model of a batch */
-function recordsOf(operation: Operation, answer: unknown, model: string | undefined): readonly SeenObject[] {
-  const seen = seenIn(operation, answer);
-  const [first] = seen;
-  return model === undefined || first === undefined ? seen : [...seen, modelOfBatch(first.id, model)];
 }
 
 function isOffered(path: string, paths: readonly string[]): boolean {

@@ -4,7 +4,7 @@
 import { GatewayError } from '../errors.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
-import { uncountedOutput } from './batches.ts';
+import { uncountedOutput } from './batch-records.ts';
 
 type BodyKind =
   /** None, or JSON, which is read whole and checked. */
@@ -30,7 +30,7 @@ export interface Operation {
   readonly ends?: boolean;
   /** Objects in the answer, or in an element of a list, that derive from the holder's. */
   readonly derives?: (answer: unknown) => readonly SeenObject[];
-  /** The call shows the content of the object in the path, which may be the output of a batch: its tokens are counted before. */
+  /** The call shows or ends the content of the object in the path, which may be the output of a batch: its usage is counted before. */
   readonly shows?: boolean;
   /** The answer is an item of a conversation, or a list of items, which later requests may refer to. */
   readonly hasItems?: boolean;
@@ -63,7 +63,7 @@ const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...get('files'), lists: 'file' },
   { ...post('files'), body: 'stream', makes: 'file' },
   get('files/{}'),
-  { ...remove('files/{}'), ends: true },
+  { ...remove('files/{}'), ends: true, shows: true },
   { ...get('files/{}/content'), shows: true },
   { ...post('uploads'), makes: 'upload' },
   { ...post('uploads/{}/parts'), body: 'stream', makes: 'part' },

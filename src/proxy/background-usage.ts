@@ -1,29 +1,21 @@
 // The usage of background responses. Clients can read their output without the usage: from a stream that they leave, from a
 // conversation, by a later response. So the gateway asks the upstream itself, unless a call of the client shows the usage before.
 import type { Principal } from '../auth/key/principal.ts';
-import type { DynamicConfig } from '../config/schema/config-schema.ts';
-import { startDeadline } from '../deadline.ts';
 import type { Scopes } from '../limits/scope.ts';
-import { RecentMap } from '../recent-map.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Upstream } from '../upstream/upstream.ts';
+import { memberOf } from '../upstream/error-outcome.ts';
 import { readCompletion } from '../wire/chat-chunk.ts';
-import { decodeString, JsonScanner } from '../wire/json.ts';
 import { NO_USAGE, type Usage } from '../wire/token-usage.ts';
 import type { StoredResponses } from './objects/stored-responses.ts';
 import { countEarlier, type RunningReservationOptions } from './reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Target } from './routes/route-table.ts';
+import { askUpstream, UsageFollower } from './usage-follower.ts';
 
-/** Pauses between two questions: the first one, doubled each time up to the longest. After the last day, nobody asks. */
-const FIRST_MS = 2_000;
-const LONGEST_MS = 10 * 60_000;
-const LAST_MS = 25 * 3_600_000;
+const PAUSES = { first: 2_000, longest: 10 * 60_000 };
+const MAX_AGE_MS = 25 * 3_600_000;
 /** Of one question. */
 const READ_MS = 30_000;
-const MAX_RESPONSES = 10_000;
-const MAX_READS = 8;
-const QUOTE = 0x22;
 
 export interface BackgroundResponse {
   readonly id: string;
@@ -38,9 +30,6 @@ export interface BackgroundResponse {
 }
 
 interface Watched extends BackgroundResponse {
-  readonly since: number;
-  delayMs: number;
-  timer: NodeJS.Timeout | undefined;
   /** The most output tokens that one stream has shown. */
   seen: number;
 }
@@ -52,64 +41,56 @@ interface BackgroundUsageOptions {
   readonly stored: Pick<StoredResponses, 'settle'>;
   readonly metering: RunningReservationOptions;
   readonly snapshot: () => ConfigSnapshot;
-  readonly metrics: Pick<Metrics, 'backgroundResponses'>;
+  readonly metrics: Pick<Metrics, 'followedUsage'>;
 }
 
 export class BackgroundUsage {
   readonly #options: BackgroundUsageOptions;
-  readonly #watched = new RecentMap<string, Watched>(MAX_RESPONSES, (_, { timer }) => clearTimeout(timer));
-  #reads = 0;
+  readonly #follower: UsageFollower<Watched>;
 
   constructor(options: BackgroundUsageOptions) {
     this.#options = options;
+    this.#follower = new UsageFollower<Watched>({
+      kind: 'response',
+      pauses: () => PAUSES,
+      atOnce: 8,
+      maxAge: MAX_AGE_MS,
+      ask: async (watched) => {
+        const reading = await this.#read(watched);
+        if (reading.kind === 'running') return false;
+        await this.#count(watched, reading, watched.seen);
+        return true;
+      },
+      onGivenUp: (watched) => this.#count(watched, { kind: 'over' }, watched.seen),
+      metrics: options.metrics,
+    });
   }
 
   /** A background response was created, and its usage is not known. */
   watch(response: BackgroundResponse): void {
-    if (this.#watched.has(response.id)) return;
-    const watched = { ...response, since: performance.now(), delayMs: FIRST_MS, timer: undefined, seen: 0 };
-    this.#watched.set(response.id, watched);
-    this.#options.metrics.backgroundResponses.set(this.#watched.size);
-    this.#schedule(watched);
+    this.#follower.follow({ ...response, seen: 0 });
   }
 
   /** A stream that ended without usage showed so many tokens of output. */
   saw(id: string, tokens: number): void {
-    const watched = this.#watched.get(id);
+    const watched = this.#follower.find(id);
     if (watched !== undefined) watched.seen = Math.max(watched.seen, tokens);
   }
 
   /** Its usage is counted. */
   settled(id: string): void {
-    clearTimeout(this.#watched.get(id)?.timer);
-    this.#watched.delete(id);
-    this.#options.metrics.backgroundResponses.set(this.#watched.size);
+    this.#follower.end(id);
   }
 
   /** Counts the usage if the upstream tells it now: after its deletion nobody can. Never rejects. */
   async settleNow(response: BackgroundResponse): Promise<void> {
-    const watched = this.#watched.get(response.id);
+    const seen = this.#follower.find(response.id)?.seen ?? 0;
     const reading = await this.#read(response);
-    if (reading.kind !== 'running') await this.#count(response, reading, watched?.seen ?? 0);
+    if (reading.kind !== 'running') await this.#count(response, reading, seen);
   }
 
   close(): void {
-    for (const { timer } of this.#watched.values()) clearTimeout(timer);
-    this.#watched.clear();
-  }
-
-  #schedule(watched: Watched): void {
-    watched.timer = setTimeout(() => void this.#ask(watched), watched.delayMs).unref();
-    watched.delayMs = Math.min(watched.delayMs * 2, LONGEST_MS);
-  }
-
-  async #ask(watched: Watched): Promise<void> {
-    const isBusy = this.#reads >= MAX_READS;
-    const reading: Reading = isBusy ? { kind: 'running' } : await this.#read(watched);
-    if (this.#watched.get(watched.id) !== watched) return;
-    const isLate = performance.now() - watched.since > LAST_MS;
-    if (reading.kind === 'running' && !isLate) this.#schedule(watched);
-    else await this.#count(watched, reading, watched.seen);
+    this.#follower.clear();
   }
 
   async #count(response: BackgroundResponse, reading: Reading, seen: number): Promise<void> {
@@ -135,24 +116,38 @@ export class BackgroundUsage {
     });
   }
 
+  /** Never rejects. What cannot be read now counts as running. */
   async #read({ id, target }: BackgroundResponse): Promise<Reading> {
     let reading: Reading = { kind: 'running' };
-    this.#reads += 1;
     try {
       await whileHeld(this.#options.snapshot(), async ({ config, routes }) => {
         // After a reload, another object may have its name.
         const upstream = routes.upstream(target.upstream.name);
         if (upstream === undefined) return;
-        await upstream.authorize();
-        reading = await readResponse(upstream, id, config.max_answer);
+        const limit = config.max_answer.json;
+        reading = await askUpstream(upstream, `responses/${id}`, READ_MS, async (status, pieces) => {
+          if (status === 404) return { kind: 'over' };
+          const body = status === 200 ? await wholeBody(pieces, limit) : undefined;
+          return body === undefined ? { kind: 'running' } : readingOf(body);
+        });
       });
     } catch {
-      // No token: the next question may have one.
-    } finally {
-      this.#reads -= 1;
+      // No token, or no answer: the next question may have one.
     }
     return reading;
   }
+}
+
+/** The whole body, or undefined if it is larger. @param limit in bytes @throws Error for a truncated body */
+export async function wholeBody(pieces: AsyncIterable<Buffer>, limit: number): Promise<Buffer | undefined> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const piece of pieces) {
+    size += piece.length;
+    if (size > limit) return undefined;
+    chunks.push(piece);
+  }
+  return Buffer.concat(chunks);
 }
 
 /** Usage without the prompt that was counted when the response was created. */
@@ -160,65 +155,10 @@ export function withoutCharged(usage: Usage, charged: number): Usage {
   return { ...usage, prompt: Math.max(0, usage.prompt - charged) };
 }
 
-/** Never rejects. What cannot be read now counts as running. */
-function readResponse(
-  upstream: Upstream,
-  id: string,
-  { json: limit }: DynamicConfig['max_answer'],
-): Promise<Reading> {
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    let status = 0;
-    const end = (reading: Reading, isAborted = false) => {
-      stop();
-      if (isAborted) call.abort();
-      resolve(reading);
-    };
-    const call = upstream.send(
-      {
-        endpoint: { method: 'GET', path: `responses/${id}`, query: '' },
-        body: Buffer.alloc(0),
-        requestId: `usage-of-${id}`,
-        client: {},
-        accept: 'application/json',
-        fresh: true,
-      },
-      {
-        onHead: (code) => {
-          status = code;
-        },
-        onData: (chunk) => {
-          size += chunk.length;
-          if (size > limit) end({ kind: 'running' }, true);
-          else chunks.push(chunk);
-        },
-        onEnd: () => end(status === 404 ? { kind: 'over' } : readingOf(status, Buffer.concat(chunks))),
-        onError: () => end({ kind: 'running' }),
-      },
-    );
-    const stop = startDeadline(READ_MS, () => end({ kind: 'running' }, true));
-  });
-}
-
-function readingOf(code: number, body: Buffer): Reading {
-  const { valid, usage } = code === 200 ? readCompletion(body) : { valid: false, usage: null };
+function readingOf(body: Buffer): Reading {
+  const { valid, usage } = readCompletion(body);
   if (!valid) return { kind: 'running' };
   if (usage !== null && usage.total > 0) return { kind: 'used', usage };
-  const status = statusIn(body);
+  const status = memberOf(JSON.parse(body.toString()), 'status');
   return { kind: status === 'queued' || status === 'in_progress' ? 'running' : 'over' };
-}
-
-/** `status` of a valid object. */
-function statusIn(body: Buffer): string | undefined {
-  const scanner = new JsonScanner();
-  scanner.reset(body);
-  let status: string | undefined;
-  if (!scanner.enterObject()) return undefined;
-  while (scanner.nextMember()) {
-    const isStatus = scanner.keyIs('status');
-    const span = scanner.skipIf(QUOTE);
-    if (isStatus && span !== null) status = decodeString(body, span);
-  }
-  return status;
 }

@@ -25,6 +25,8 @@ export interface ItemRecord extends ObjectOwner {
   readonly createdAt: string;
 }
 
+export type ListedObject = Pick<ObjectRecord, 'id' | 'purpose' | 'createdAt'>;
+
 /** A page of the objects of one holder. */
 export interface ObjectQuery {
   readonly upstream: string;
@@ -57,8 +59,8 @@ export interface ObjectStore {
   forgetItems(before: string, limit: number): Promise<number>;
   /** Owners of objects, ended or not, and of items, at any upstream. */
   ownersOf(ids: readonly string[]): Promise<readonly ObjectOwner[]>;
-  /** Ids of objects that have not ended, in the requested order. */
-  objectsOf(query: ObjectQuery): Promise<readonly string[]>;
+  /** Objects that have not ended, in the requested order. */
+  objectsOf(query: ObjectQuery): Promise<readonly ListedObject[]>;
   /**
    * Ends an object that is gone at its upstream: lists omit it, and the holder stays its owner.
    * @param at RFC 3339, UTC

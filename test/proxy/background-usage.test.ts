@@ -103,7 +103,7 @@ describe('a background response', () => {
     expect(totals).toMatchObject({ prompt_tokens: 1000, completion_tokens: 50, requests: 2 });
     expect(totals.cost).toBeCloseTo((1000 + 2 * 50) * 1e-6, 12);
     expect(limits).toContainEqual(expect.objectContaining({ limit: 'tokens_per_day', used: 1050 }));
-    expect(await gateway.metric('tollgate_background_responses')).toBe(0);
+    expect(await gateway.metric('tollgate_followed_usage{kind="response"}')).toBe(0);
     await client.responses.retrieve(id);
     expect(await counted()).toEqual([1000, 50]);
   });
@@ -138,7 +138,7 @@ describe('a background response', () => {
     responses.set(id, DONE);
     await client.responses.retrieve(id);
     await until(async () => (await counted())[1] === 50, 'the usage');
-    expect(await gateway.metric('tollgate_background_responses')).toBe(0);
+    expect(await gateway.metric('tollgate_followed_usage{kind="response"}')).toBe(0);
     expect(await counted()).toEqual([1000, 50]);
   });
 });

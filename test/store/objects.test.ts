@@ -23,7 +23,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     store = opened;
   });
 
-  const ids = (query: Partial<ObjectQuery> = {}) =>
+  const list = (query: Partial<ObjectQuery> = {}) =>
     store.objects.objectsOf({
       upstream: 'up',
       kind: 'file',
@@ -32,6 +32,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       limit: 100,
       ...query,
     });
+  const ids = async (query: Partial<ObjectQuery> = {}) => (await list(query)).map(({ id }) => id);
 
   const owners = async (of: readonly string[]) =>
     (await store.objects.ownersOf(of))

@@ -280,6 +280,11 @@ export const dynamicShape = {
     batch_discount: integer(0, 100)
       .prefault('50')
       .describe('Percent by which the tokens of batches are cheaper than their prices.'),
+    batch_poll: duration('1s', '1h')
+      .prefault('1m')
+      .describe(
+        'How long after its creation a batch is first looked at for its usage. The pause doubles, up to 15 times as long.',
+      ),
   })
     .exactOptional()
     .describe(

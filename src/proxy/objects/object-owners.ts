@@ -3,7 +3,13 @@
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import { RecentMap } from '../../recent-map.ts';
-import type { ObjectOwner, ObjectQuery, ObjectStore } from '../../store/object-record.ts';
+import type {
+  ListedObject,
+  ObjectOwner,
+  ObjectQuery,
+  ObjectRecord,
+  ObjectStore,
+} from '../../store/object-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { References } from './object-references.ts';
 import { RecordRetention } from './record-retention.ts';
@@ -151,53 +157,53 @@ export class ObjectOwners {
 export class HolderObjects {
   readonly #objects: ObjectOwners;
   readonly #upstream: string;
-  readonly #holderId: string;
+  readonly holderId: string;
 
   constructor(objects: ObjectOwners, upstream: string, holderId: string) {
     this.#objects = objects;
     this.#upstream = upstream;
-    this.#holderId = holderId;
+    this.holderId = holderId;
   }
 
   /** @param shared as `ObjectUpstream.shared`. Default: none @throws GatewayError as `ObjectOwners.upstreamsWith` */
   async check(references: References, shared: readonly string[] = []): Promise<void> {
-    await this.#objects.upstreamsWith(references, this.#holderId, [{ name: this.#upstream, shared }]);
+    await this.#objects.upstreamsWith(references, this.holderId, [{ name: this.#upstream, shared }]);
   }
 
   /**
-   * Records the objects as the holder's.
+   * Records the objects as the holder's, and others with them.
    * @throws GatewayError upstream_invalid_response when one is another holder's: the upstream reused an id, and the answer must not be
    *   shown; store_unavailable
    */
-  async claim(seen: readonly SeenObject[]): Promise<void> {
+  async claim(seen: readonly SeenObject[], others: readonly ObjectRecord[] = []): Promise<void> {
     if (seen.length === 0) return;
     const createdAt = new Date().toISOString();
     const objects = seen.map(({ id, kind, purpose }) => ({
       upstream: this.#upstream,
       id,
       kind,
-      holderId: this.#holderId,
+      holderId: this.holderId,
       purpose: purpose ?? null,
       createdAt,
     }));
-    if (await this.#objects.store.addObjects(objects)) return;
+    if (await this.#objects.store.addObjects([...objects, ...others])) return;
     const cause = new Error('the upstream returned an object of another holder');
     throw new GatewayError('upstream_invalid_response', undefined, { cause });
   }
 
   /** As `ObjectOwners.record`, for items of the holder's objects. */
   record(items: readonly string[]): Promise<void> {
-    return this.#objects.record(items, this.#upstream, this.#holderId);
+    return this.#objects.record(items, this.#upstream, this.holderId);
   }
 
-  list(query: Omit<ObjectQuery, 'upstream' | 'holderId'>): Promise<readonly string[]> {
-    const of = { upstream: this.#upstream, holderId: this.#holderId };
+  list(query: Omit<ObjectQuery, 'upstream' | 'holderId'>): Promise<readonly ListedObject[]> {
+    const of = { upstream: this.#upstream, holderId: this.holderId };
     return this.#objects.store.objectsOf({ ...query, ...of });
   }
 
   /** The upstream deleted the object. @returns whether this call marked it */
   markDeleted(id: string): Promise<boolean> {
-    return this.#objects.store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
+    return this.#objects.store.endObject(this.#upstream, id, this.holderId, new Date().toISOString());
   }
 }
 

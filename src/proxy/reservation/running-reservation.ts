@@ -39,7 +39,7 @@ interface RunningRequest {
   readonly tiers: DynamicConfig['tiers'];
 }
 
-/** What was used before the request that shows it. */
+/** What was used by work that is over. */
 interface EarlierUse extends PricedUse {
   readonly isEstimated: boolean;
   readonly endpoint: EndpointName;
@@ -54,10 +54,10 @@ interface EarlierUse extends PricedUse {
   readonly share: number;
 }
 
-/** Counts what a request used that has ended. @param tiers as of `RunningRequest` */
+/** Counts what was used by a holder, team, tier and key. @param tiers as of `RunningRequest` */
 export function countEarlier(
   { limiter, outbox, budgets }: RunningReservationOptions,
-  { holderId, prefix, tier, teamId }: Principal,
+  { holderId, prefix, tier, teamId }: Pick<Principal, 'holderId' | 'prefix' | 'tier' | 'teamId'>,
   tiers: DynamicConfig['tiers'],
   { scopes, price, share, tokens, quantities, isCounted: isReported, ...of }: EarlierUse,
 ): void {
@@ -156,12 +156,6 @@ export class RunningReservation {
     const reservation = new RunningReservation(options, request);
     reservation.#price = price;
     return await reservation.spent();
-  }
-
-  /** Counts what was used earlier for another model than that of this request. */
-  useEarlier(use: Omit<EarlierUse, 'upstream'>): void {
-    const { principal, tiers } = this.#request;
-    countEarlier(this.#options, principal, tiers, { ...use, upstream: this.#upstream ?? '' });
   }
 
   /** Counts the tokens of one answer. */

@@ -1,6 +1,6 @@
 // The queries for owners of objects at upstreams. proxy/objects/object-owners.ts checks access.
 import { sql } from 'kysely';
-import type { ObjectStore } from '../object-record.ts';
+import type { ListedObject, ObjectStore } from '../object-record.ts';
 import { rowOf } from './row-names.ts';
 import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
 
@@ -72,11 +72,10 @@ export function sqlObjects(database: SqlDatabase): ObjectStore {
         ...(purpose === undefined ? [] : [sql`o.purpose = ${purpose}`]),
         ...(cursor === undefined ? [] : [isAscending ? sql`o.seq > ${position}` : sql`o.seq < ${position}`]),
       ];
-      const { rows } = await sql<{ id: string }>`
-      select o.id from objects as o where ${sql.join(conditions, sql` and `)}
+      const { rows } = await sql<ListedObject>`
+      select o.id, o.purpose, o.created_at as "createdAt" from objects as o where ${sql.join(conditions, sql` and `)}
       order by o.seq ${isAscending ? sql`asc` : sql`desc`} limit ${sql.lit(limit)}`.execute(reader);
-      const ids = rows.map(({ id }) => id);
-      return isBackward ? ids.reverse() : ids;
+      return isBackward ? rows.reverse() : rows;
     },
 
     async endObject(upstream, id, holderId, at) {

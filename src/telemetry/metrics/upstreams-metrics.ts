@@ -24,6 +24,8 @@ export interface ShownUpstream {
   readonly targets: readonly { readonly entry: string; readonly breaker: keyof typeof BREAKERS }[];
 }
 
+const FOLLOWED = { kind: '`response` (in the background), `batch`' };
+
 const EXTRA_REASONS = ['fallback', 'retry', 'resend', 'token', 'hedge'] as const;
 
 /** Error codes with which a stream breaks. */
@@ -177,9 +179,21 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
         result: '`won` (it answered), `lost` (the first did), `failed`, `stopped` (the client left)',
       },
     }),
-    backgroundResponses: catalogue.gaugeChild('tollgate_background_responses', {
-      meaning: 'Background responses whose usage is not known yet.',
-    }),
+    followedUsage: {
+      running: catalogue.gauge('tollgate_followed_usage', {
+        meaning:
+          'Background responses and batches whose usage is not known yet, and which this process follows.',
+        labels: FOLLOWED,
+      }),
+      givenUp: catalogue.counter('tollgate_followed_usage_given_up_total', {
+        meaning: 'Background responses and batches whose usage nobody reads any more.',
+        labels: {
+          ...FOLLOWED,
+          reason:
+            '`late` (they did not end in time), `full` (too many at once), `gone` (the upstream does not have them any more)',
+        },
+      }),
+    },
     usageReads: {
       running: catalogue.gaugeChild('tollgate_usage_reads', {
         meaning: 'Responses read for their usage after the client left, for 5 s at most.',
