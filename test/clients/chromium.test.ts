@@ -1,7 +1,7 @@
 // Where the tests get their browser from, on machines that have one, could have one, and cannot.
 import { chmod, readFile, writeFile } from 'node:fs/promises';
-import { describe, expect, test } from 'vitest';
-import { chromiumPath, type Machine } from '../helpers/browser.ts';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { chromiumPath, launchBrowser, type Machine } from '../helpers/browser.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 
 /** A program of this name in the directory. */
@@ -52,6 +52,20 @@ describe('a browser that is there', () => {
     await chmod(debian, 0o644);
     expect(await chromiumPath(machine(directory, { places: [elsewhere.path, debian] }))).toBe(chrome);
   });
+});
+
+test('a browser is without its own window, and without what Playwright switches off', async () => {
+  await using directory = await tempDir();
+  const browser = await program(directory, 'chromium', 'for each; do echo "$each" >> "$0.arguments"; done');
+  vi.stubEnv('CHROMIUM', browser);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  await expect(launchBrowser()).rejects.toThrow(/closed|exited/);
+  const given = await readFile(`${browser}.arguments`, 'utf8');
+  const lists = given.split('\n').flatMap((line) => /^--disable-features=(.*)/.exec(line)?.[1] ?? []);
+  // Chromium reads the last list.
+  const [playwright = '', own = ''] = lists;
+  expect(lists).toHaveLength(2);
+  expect(own.split(',')).toEqual(expect.arrayContaining([...playwright.split(','), 'WebUIOmniboxPopup']));
 });
 
 describe('a machine without one', () => {
