@@ -28,10 +28,17 @@ export function rotationEndpoint(authenticator: Authenticator, issuer: KeyIssuer
 
 /** @throws GatewayError invalid_value, and those of `readPageForm` */
 async function readOverlap(exchange: Exchange, max: number): Promise<number> {
-  if (!hasBody(exchange)) return 0;
-  const text = (await readPageForm(exchange)).get('overlap');
-  if (text === undefined) return 0;
-  const read = overlapOf(text, max);
+  const form = hasBody(exchange) ? await readPageForm(exchange) : undefined;
+  const names = form?.names ?? [];
+  // A rotation cannot be taken back, so nothing that could mean an overlap is passed over.
+  if (names.some((name) => name !== 'overlap') || /\?.*overlap/i.test(exchange.target))
+    throw new GatewayError(
+      'invalid_value',
+      "The only parameter of a rotation is 'overlap', such as 24h, in the body.",
+      { param: 'overlap' },
+    );
+  if (form === undefined || names.length === 0) return 0;
+  const read = overlapOf(form.get('overlap') ?? '', max);
   if (typeof read === 'number') return read;
   throw new GatewayError('invalid_value', `The parameter 'overlap' ${read}.`, { param: 'overlap' });
 }

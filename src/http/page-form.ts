@@ -13,6 +13,8 @@ export interface PageForm {
   readonly kind: 'form' | 'json';
   /** Text of the field; undefined if it is missing or not a text. */
   get(name: string): string | undefined;
+  /** Names of all fields, but of those of JSON that are null. */
+  readonly names: readonly string[];
 }
 
 /** @throws GatewayError invalid_json, invalid_body, unsupported_content_type and errors of readBody */
@@ -20,7 +22,7 @@ export async function readPageForm(exchange: Exchange): Promise<PageForm> {
   const type = mediaType(exchange.request.headers);
   if (type === 'application/x-www-form-urlencoded') {
     const fields = new URLSearchParams((await readBody(exchange, MAX_FORM_BYTES)).toString());
-    return { kind: 'form', get: (name) => fields.get(name) ?? undefined };
+    return { kind: 'form', get: (name) => fields.get(name) ?? undefined, names: [...fields.keys()] };
   }
   if (type !== 'application/json') {
     throw new GatewayError('unsupported_content_type', 'Send a form, or JSON labelled application/json.');
@@ -32,6 +34,7 @@ export async function readPageForm(exchange: Exchange): Promise<PageForm> {
       const value = fields.get(name);
       return typeof value === 'string' ? value : undefined;
     },
+    names: [...fields].flatMap(([name, value]) => (value === null ? [] : [name])),
   };
 }
 

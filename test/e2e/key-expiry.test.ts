@@ -59,6 +59,11 @@ describe('a rotation with an overlap', () => {
     ['{"overlap":"25h"}', 'at most 1d'],
     ['{"overlap":"soon"}', 'must be a duration'],
     ['{"overlap":', 'not valid JSON'],
+    ['{"overlap":24}', 'must be a duration'],
+    ['{"overlap":["1h"]}', 'must be a duration'],
+    ['{"overlap":true}', 'must be a duration'],
+    ['{"Overlap":"1h"}', "only parameter of a rotation is 'overlap'"],
+    ['{"overlap":"1h","grace":"2h"}', "only parameter of a rotation is 'overlap'"],
   ])('%s is rejected, and the old key stays as it is', async (body, why) => {
     const old = await gateway.issueKey('Lite');
     const response = await rotate(old, body);
@@ -67,6 +72,15 @@ describe('a rotation with an overlap', () => {
     const again = await rotate(old, '{}');
     expect(await again.json()).not.toHaveProperty('old_key_expires_at');
     expect((await listModels(gateway.url, old)).status).toBe(401);
+  });
+
+  test('is taken from the body alone: in the query it is rejected', async () => {
+    const old = await gateway.issueKey('Lite');
+    const headers = { authorization: `Bearer ${old}` };
+    const url = `${gateway.url}/admin/keys/rotate?overlap=2h`;
+    const response = await fetch(url, { method: 'POST', headers });
+    expect(response.status).toBe(400);
+    expect((await listModels(gateway.url, old)).status).toBe(200);
   });
 
   test('is not offered where the operator has set no bound', async () => {
