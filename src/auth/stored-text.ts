@@ -10,7 +10,8 @@ const MAX_TEXT = 200;
  * @throws GatewayError `invalid_value`
  */
 export function storableText(text: string, param: string): string {
-  const trimmed = text.trim();
+  // One form of a letter: names that look the same are the same.
+  const trimmed = text.normalize('NFC').trim();
   const invalid = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
   if (trimmed.length > MAX_TEXT) throw invalid(`is longer than ${MAX_TEXT} characters`);
   if (trimmed === '') throw invalid('is empty');

@@ -82,6 +82,61 @@ describe('teams', () => {
     await done('holders', 'set', prefix, ...labels(12, 8));
   });
 
+  test('are found by the beginning of their name', async () => {
+    for (const name of ['Search', 'Search ads', 'Ranking']) await done('teams', 'add', name);
+    expect(await json('teams', 'list', '--name', 'sea')).toMatchObject([
+      { name: 'Search' },
+      { name: 'Search ads' },
+    ]);
+  });
+
+  test.each([
+    ['composed', '\u00e9quipe', 'e\u0301quipe'],
+    ['decomposed', 'e\u0301quipe', '\u00e9quipe'],
+    ['of compatible Hangul', '\u1112\u1161\u11ab', '\ud55c'],
+  ])('have one name whatever form of Unicode it is written in: %s first', async (_what, one, other) => {
+    await done('teams', 'add', one, '--label', `name=${one}`);
+    expect(await tollgate('teams', 'add', other)).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('there is a team with this name already'),
+    });
+    const prefix = await issue('--tier', 'Pro', '--holder', other, '--team', other);
+    expect(await json('holders', 'list', '--name', one)).toMatchObject([{ team: one.normalize('NFC') }]);
+    expect(await json('teams', 'list', '--name', other, '--label', `name=${other}`)).toHaveLength(1);
+    expect(await json('keys', 'list', '--holder', other)).toMatchObject([{ prefix }]);
+  });
+
+  test('and holders lose labels that they have, and no others', async () => {
+    await done('teams', 'add', 'Search', '--label', 'cost=42');
+    const prefix = await issue('--tier', 'Pro', '--label', 'env=prod');
+    const missing = 'names a label that is not there (did you mean';
+    expect(await tollgate('teams', 'set', 'Search', '--remove-label', 'cots')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining(`${missing} cost?)`),
+    });
+    expect(await tollgate('holders', 'set', prefix, '--remove-label', 'Env')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining(`${missing} env?)`),
+    });
+    expect(
+      await tollgate('holders', 'set', prefix, '--label', 'env=x', '--remove-label', 'env'),
+    ).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('the label env is given and removed'),
+    });
+    expect(await json('holders', 'show', prefix)).toMatchObject({ labels: { env: 'prod' } });
+    expect(await done('holders', 'set', prefix, '--label', 'env=prod')).toMatch(/ is as before\. /);
+  });
+
+  test.each(['teams', 'holders', 'keys'])('%s are not searched by a label that nobody has', async (what) => {
+    await done('teams', 'add', 'Search', '--label', 'cost=42');
+    expect(await tollgate(what, 'list', '--label', 'cosst=42')).toMatchObject({
+      code: 1,
+      out: '',
+      err: expect.stringContaining('no team has a label with this name (did you mean cost?)'),
+    });
+  });
+
   test('have names that differ in more than case', async () => {
     await done('teams', 'add', 'Search');
     expect(await tollgate('teams', 'add', 'SEARCH')).toMatchObject({
@@ -214,6 +269,38 @@ describe('keys', () => {
     expect(await listed('--team', 'search')).toEqual([one]);
     expect(await listed('--label', 'env=prod')).toEqual([one]);
     expect(await listed('--unused-since', '30d')).toEqual([one, two]);
+  });
+
+  test('are listed by the states that a list shows', async () => {
+    const [active, suspended, expired] = [
+      await issue('--tier', 'Pro'),
+      await issue('--tier', 'Pro'),
+      await issue('--tier', 'Lite', '--expires', '1ms'),
+    ];
+    await done('holders', 'suspend', suspended, '--reason', 'leak');
+    const listed = async (...argv: string[]) => {
+      const found = await json('keys', 'list', ...argv);
+      return Array.isArray(found) ? found.map(({ prefix }) => prefix) : found;
+    };
+    expect(await listed('--state', 'active')).toEqual([active, suspended, expired]);
+    expect(await listed('--state', 'suspended')).toEqual([suspended]);
+    expect(await listed('--state', 'expired')).toEqual([expired]);
+    expect(await listed('--state', 'expired', '--tier', 'Pro')).toEqual([]);
+    expect(await listed('--state', 'expired', '--expires-before', '2020-01-01')).toEqual([]);
+  });
+
+  test.each(['3000000d', '99999999999d', '9007199254740991d'])('do not expire in %s', async (far) => {
+    const beyond = 'is a time beyond the years 0000 to 9999';
+    for (const argv of [
+      ['keys', 'issue', '--tier', 'Pro', '--expires', far],
+      ['keys', 'list', '--expires-before', far],
+      ['keys', 'list', '--unused-since', far],
+    ])
+      expect(await tollgate(...argv)).toMatchObject({
+        code: 2,
+        out: '',
+        err: expect.stringContaining(beyond),
+      });
   });
 
   test('are issued for a team that exists, or not at all', async () => {

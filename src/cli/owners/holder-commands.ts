@@ -39,6 +39,8 @@ import {
   labelText,
   REMOVED_LABEL,
   readName,
+  requireLabels,
+  requireOwnLabels,
   teamNamed,
   termsOptions,
   termsOptionsOf,
@@ -92,6 +94,7 @@ const list = command('list', 'list holders', {
     const { name, team, tier, standing } = given;
     const labels = labelOptions(given);
     return withStore(given, io, 'must exist', async (store) => {
+      await requireLabels(store, Object.keys(labels));
       const teamId = team && (await teamNamed(store, team)).id;
       const filter = { name, tier, standing, labels, teamId };
       const page = (limit: number, last?: HolderSummary) =>
@@ -114,7 +117,7 @@ const show = command('show', 'show a holder and its keys', {
       const record = await wholeHolder(store, dynamic, holder);
       const { tier_limits: _limits, tier_budget: _budget, keys, ...own } = record;
       const texts = termsTexts(holder.terms, dynamic.tiers[holder.tier], dynamic.currency);
-      const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
+      const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 14);
       const keyLines = keys.map(({ prefix, state, last_used, name }) =>
         `  ${prefix}  ${state.padEnd(11)}  last used ${last_used ?? 'never'}  ${name ?? ''}`.trimEnd(),
       );
@@ -151,6 +154,7 @@ const set = command('set', 'change a holder', {
       labels: labelChangeOptions(given),
     };
     const more = async (store: Store, id: string, config: DynamicConfig): Promise<HolderChange> => {
+      await requireOwnLabels(store, id, given);
       const holder = await store.findHolder(id);
       const owner = holder && ({ kind: 'holder', config, tier: holder.tier } as const);
       const termsOf = (before: Terms) => {
@@ -199,7 +203,7 @@ async function change(
       { ...APPLY, what: WHAT[needs] },
       {
         fields: { outcome: kind, holder: id, keys: records.map(publicFields) },
-        text: `The holder ${isPrefix(named) ? `of ${named}` : named} ${is}${kind === 'same' ? ' as before' : ''}. ${whose}`,
+        text: `The holder ${isPrefix(named) ? `of ${named}` : named} ${kind === 'same' ? `${is.replace(/^is changed$/, 'is')} as before` : is}. ${whose}`,
       },
     );
   });

@@ -6,7 +6,13 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
 import { wholeKey } from '../../console/owner-records.ts';
 import { listedFields, publicFields } from '../../console/record-fields.ts';
-import { KEY_STATES, type KeyChange, type KeySummary, type ListedKey } from '../../store/key-record.ts';
+import {
+  KEY_STATES,
+  type KeyChange,
+  type KeyFilter,
+  type KeySummary,
+  type ListedKey,
+} from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { orderLine } from '../orders-commands.ts';
@@ -28,17 +34,20 @@ import {
   labelText,
   readExpiry,
   readName,
+  requireLabels,
   teamNamed,
   termsOptions,
 } from './owner-options.ts';
 
+/** Keys that have expired, and those of suspended holders, are active in the store. */
+const SHOWN_STATES = [...KEY_STATES, 'expired', 'suspended'] as const;
 const REJECT = { many: 'reject it', one: 'rejects the key', what: 'revocation' };
 const APPLY = { many: 'apply it', one: 'applies it', what: 'changes of keys' };
 
 const listKeys = command('list', 'list keys', {
   options: {
     tier: choice(TIERS, 'TIER', 'only of holders of this tier'),
-    state: choice(KEY_STATES, 'STATE', 'only in this state'),
+    state: choice(SHOWN_STATES, 'STATE', 'only in this state'),
     holder: text('NAME', 'only of holders whose names begin so'),
     team: text('NAME', 'only of this team'),
     label: LABEL_FILTER,
@@ -49,14 +58,17 @@ const listKeys = command('list', 'list keys', {
   },
   examples: ['keys list --tier Pro --state active', 'keys list --unused-since 30d --json'],
   run: (given, io) => {
-    const { tier, state, holder: name, team, unusedSince: unused, expiresBefore: expires } = given;
+    const { tier, holder: name, team, unusedSince: unused, expiresBefore: expires } = given;
     const now = Date.now();
+    const labels = labelOptions(given);
+    const expiresBefore = expires && readTime(expires, '--expires-before', now, 1);
     const conditions = {
-      ...{ tier, state, name, labels: labelOptions(given) },
+      ...{ tier, name, labels },
       unusedSince: unused && readTime(unused, '--unused-since', now, -1).slice(0, 10),
-      expiresBefore: expires && readTime(expires, '--expires-before', now, 1),
+      ...stateFilter(given.state, new Date(now).toISOString(), expiresBefore),
     };
     return withStore(given, io, 'must exist', async (store) => {
+      await requireLabels(store, Object.keys(labels));
       const filter = { ...conditions, teamId: team && (await teamNamed(store, team)).id };
       const page = (limit: number, last?: ListedKey) =>
         store.listKeys({ ...filter, limit, after: last?.prefix });
@@ -64,6 +76,20 @@ const listKeys = command('list', 'list keys', {
     });
   },
 });
+
+/** @param now RFC 3339, as `expiresBefore` */
+function stateFilter(
+  state: (typeof SHOWN_STATES)[number] | undefined,
+  now: string,
+  expiresBefore: string | undefined,
+): Pick<KeyFilter, 'state' | 'standing' | 'expiresBefore'> {
+  if (state === 'suspended') return { state: 'active', standing: state, expiresBefore };
+  if (state !== 'expired') return { state, expiresBefore };
+  return {
+    state: 'active',
+    expiresBefore: expiresBefore !== undefined && expiresBefore < now ? expiresBefore : now,
+  };
+}
 
 const show = showCommand('show', 'show a key and its history', true);
 const events = showCommand('events', 'show the history of a key', false);

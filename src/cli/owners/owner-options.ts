@@ -47,8 +47,35 @@ export function labelChangeOptions(given: {
   readonly label: readonly string[];
   readonly removeLabel: readonly string[];
 }): LabelChange {
-  for (const name of given.removeLabel) requireLabelName(name);
-  return { ...Object.fromEntries(given.removeLabel.map((name) => [name, null])), ...labelOptions(given) };
+  const labels = labelOptions(given);
+  for (const name of given.removeLabel) {
+    requireLabelName(name);
+    if (Object.hasOwn(labels, name)) throw new UsageError(`the label ${name} is given and removed`);
+  }
+  return { ...Object.fromEntries(given.removeLabel.map((name) => [name, null])), ...labels };
+}
+
+/** @param ownerId of a holder or a team @throws Error that names the nearest of its labels, where it lacks one that is to be removed */
+export async function requireOwnLabels(
+  { organisation }: Store,
+  ownerId: string,
+  { removeLabel }: { readonly removeLabel: readonly string[] },
+): Promise<void> {
+  if (removeLabel.length === 0) return;
+  const own = Object.keys(await organisation.labelsOf(ownerId));
+  const missing = removeLabel.find((name) => !own.includes(name));
+  if (missing !== undefined)
+    throw new Error(`--remove-label names a label that is not there${didYouMean(missing, own)}`);
+}
+
+/** @throws Error that names the nearest label, where nobody has one of these */
+export async function requireLabels({ organisation }: Store, names: Iterable<string>): Promise<void> {
+  const all = [...names];
+  if (all.length === 0) return;
+  const known = await organisation.labelNames();
+  for (const name of all)
+    if (!known.includes(name))
+      throw new Error(`no holder and no team has a label with this name${didYouMean(name, known)}`);
 }
 
 function requireLabelName(name: string): void {

@@ -20,6 +20,8 @@ import {
   labelOptions,
   labelText,
   REMOVED_LABEL,
+  requireLabels,
+  requireOwnLabels,
   teamNamed,
 } from './owner-options.ts';
 
@@ -51,13 +53,20 @@ const add = command('add', 'add a team', {
 });
 
 const list = command('list', 'list teams', {
-  options: { label: LABEL_FILTER, json: JSON_OUTPUT, config: CONFIG },
+  options: {
+    name: text('TEXT', 'only those whose names begin so'),
+    label: LABEL_FILTER,
+    json: JSON_OUTPUT,
+    config: CONFIG,
+  },
   examples: ['teams list', 'teams list --label cost=4* --json'],
   run: (given, io) => {
     const labels = labelOptions(given);
-    return withStore(given, io, 'must exist', async ({ organisation }) => {
+    const filter = { labels, ...(given.name !== undefined && { name: given.name }) };
+    return withStore(given, io, 'must exist', async (store) => {
+      await requireLabels(store, Object.keys(labels));
       const page = (limit: number, last?: TeamSummary) =>
-        organisation.listTeams({ labels, limit, after: last?.name });
+        store.organisation.listTeams({ ...filter, limit, after: last?.name });
       return writeList(io, given.json, page, teamFields, COLUMNS, shownOf);
     });
   },
@@ -92,6 +101,7 @@ const set = command('set', 'change a team', {
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store, { dynamic }) => {
       const team = await teamNamed(store, operand);
+      await requireOwnLabels(store, team.id, given);
       const termsOf = (before: Terms) =>
         limitOptions(given, before, { kind: 'team', config: dynamic }, false);
       const isLimited = termsOf(team.terms) !== undefined;

@@ -35,9 +35,18 @@ export function readTime(text: string, option: string, now: number, direction: 1
     if (!Number.isNaN(at.getTime()) && at.toISOString().startsWith(text)) return at.toISOString();
   }
   const duration = readDuration(text);
-  if (duration.ok && duration.value > 0) return new Date(now + direction * duration.value).toISOString();
+  if (duration.ok && duration.value > 0) {
+    const at = now + direction * duration.value;
+    // Times are compared as text, which needs years of four digits.
+    if (at < FIRST_TIME || at > LAST_TIME)
+      throw new UsageError(`${option} is a time beyond the years 0000 to 9999: give a shorter duration`);
+    return new Date(at).toISOString();
+  }
   throw new UsageError(`${option} is a duration, such as 36h or 90d, or a day, such as 2030-01-31`);
 }
+
+const FIRST_TIME = Date.parse('0000-01-01T00:00:00Z');
+const LAST_TIME = Date.parse('9999-12-31T23:59:59.999Z');
 
 /** ` (did you mean X?)`, or empty when no candidate is near. */
 export function didYouMean(given: string, candidates: Iterable<string>): string {

@@ -12,7 +12,7 @@ import {
   type UsageQuery,
 } from '../../store/usage-record.ts';
 import { hourOf } from '../../usage/records/utc-hours.ts';
-import { holderId, LABEL_FILTER, labelOptions, teamNamed } from '../owners/owner-options.ts';
+import { holderId, LABEL_FILTER, labelOptions, requireLabels, teamNamed } from '../owners/owner-options.ts';
 import { didYouMean, oneOf, UsageError } from '../program/arguments.ts';
 import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
 import { write } from '../program/terminal.ts';
@@ -141,15 +141,6 @@ function labelsIn(by: readonly UsageGroup[]): readonly string[] {
   return by.flatMap((group) =>
     group.startsWith(LABEL_DIMENSION) ? [group.slice(LABEL_DIMENSION.length)] : [],
   );
-}
-
-/** @throws Error that names the nearest label */
-async function requireLabels(store: Store, names: readonly string[]): Promise<void> {
-  if (names.length === 0) return;
-  const known = await store.organisation.labelNames();
-  for (const name of names)
-    if (!known.includes(name))
-      throw new Error(`no holder and no team has a label with this name${didYouMean(name, known)}`);
 }
 
 /** @throws Error that names the nearest model */

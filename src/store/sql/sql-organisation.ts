@@ -187,7 +187,9 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
     return db
       .selectFrom('teams')
       .selectAll()
-      .where(sql<boolean>`lower(name)${database.byBytes} = lower(${name})`)
+      .where(
+        sql<boolean>`lower(name)${database.byBytes} in (lower(${name}), lower(${name.normalize('NFC')}))`,
+      )
       .executeTakeFirst();
   }
 }

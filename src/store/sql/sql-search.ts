@@ -159,7 +159,8 @@ function holderConditions(
 
 /** @param folded an expression of the name in lower case, compared by bytes */
 export function nameBeginsWith(folded: RawBuilder<unknown>, name: string): RawBuilder<boolean> {
-  return sql`${folded} >= lower(${name}) and ${folded} < lower(${name}) || ${LAST}`;
+  const beginning = name.normalize('NFC');
+  return sql`${folded} >= lower(${beginning}) and ${folded} < lower(${beginning}) || ${LAST}`;
 }
 
 /** @param owner the column with the id of the owner */
