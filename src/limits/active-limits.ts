@@ -44,17 +44,12 @@ export function activeLimits(limits: TierLimits): ActiveLimits {
   return resolved;
 }
 
-/** How much may still be counted of each kind until the first of some limits is reached. */
-export interface Room extends Record<Limit['counts'], number> {
-  readonly active: ActiveLimits;
-}
-
-/** Of no limits that any scope has. */
-export const NO_ROOM: Room = { active: activeLimits({}), requests: 0, tokens: 0, cost: 0, running: 0 };
-
-/** @param counts what is counted already, in the order of the table */
-export function roomIn(active: ActiveLimits, counts: readonly number[]): Room {
-  const room = { active, requests: Infinity, tokens: Infinity, cost: Infinity, running: Infinity };
+/**
+ * How much may still be counted of each kind until the first of some limits is reached.
+ * @param counts what is counted already, in the order of the table
+ */
+export function roomIn(active: ActiveLimits, counts: readonly number[]): Record<Limit['counts'], number> {
+  const room = { requests: Infinity, tokens: Infinity, cost: Infinity, running: Infinity };
   for (const { limit, max } of active.list)
     room[limit.counts] = Math.min(room[limit.counts], max - (counts[limit.index] ?? 0));
   return room;

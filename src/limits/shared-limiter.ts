@@ -13,7 +13,7 @@ import {
   type ScopeStates,
   SettledOnce,
 } from './limiter.ts';
-import type { MemoryLimiter } from './memory-limiter.ts';
+import type { MemoryLimiter } from './memory/memory-limiter.ts';
 import { RedisLease } from './redis-lease.ts';
 import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';
 import { changeLimits, makeScopes, type Scope, type Scopes } from './scope.ts';
@@ -126,14 +126,14 @@ export class SharedLimiter implements Limiter {
     this.#grants.add(grant);
     // It may be answering again by now.
     if (this.#options.redis.isUp && !this.#isDegraded) void this.#enterAll();
-    return { ...admission, lease: grant };
+    return { kind: 'admitted', lease: grant, states: admission.states };
   }
 
   async #changeHere(grant: Grant, scopes: Scopes, amounts: Amounts): Promise<Admission> {
     const admission = await this.#options.local.admit(scopes, amounts, grant.request.local);
     if (admission.kind === 'refused') return admission;
     grant.request.scopes = scopes;
-    return { ...admission, lease: grant };
+    return { kind: 'admitted', lease: grant, states: admission.states };
   }
 
   /** Its request and slot are counted in Redis, and only its amounts here. */
@@ -153,7 +153,7 @@ export class SharedLimiter implements Limiter {
       held.settle(real);
       if (first !== undefined) shared.charge(makeScopes(scopes.slot, [first, ...rest]), real, since);
     });
-    return { ...admission, lease: both };
+    return { kind: 'admitted', lease: both, states: admission.states };
   }
 
   /** What Redis does not know is delivered when it answers: an outage extends no window, day or month. */

@@ -4,7 +4,7 @@ import { BudgetWatch } from '../../src/budgets/budget-watch.ts';
 import type { BudgetedLimits } from '../../src/config/terms.ts';
 import { InitialTotals } from '../../src/limits/initial-totals.ts';
 import type { Lease } from '../../src/limits/limiter.ts';
-import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
 import { makeScope, makeScopes, type Scopes } from '../../src/limits/scope.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';

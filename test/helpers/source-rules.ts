@@ -79,6 +79,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['http/exchange', 'http/multipart'],
     ['http/pieces'],
   ],
+  limits: [['limits/shared-limiter.ts'], ['limits/memory'], ['limits']],
   proxy: [
     ['proxy'],
     ['proxy/attempts', 'proxy/endpoints', 'proxy/objects', 'proxy/reservation'],

@@ -3,7 +3,7 @@
 // once.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
-import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { makeScope, makeScopes } from '../../src/limits/scope.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';

@@ -1,7 +1,7 @@
 // The behaviour of the memory limiter alone: synchronous decisions, bounded memory, and independence of the wall clock.
 import { expect, test } from 'vitest';
 import { NO_AMOUNTS } from '../../src/limits/limiter.ts';
-import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
 import { makeScopes, type Scopes } from '../../src/limits/scope.ts';
 import { holderScope, holderScopes, OfHolder } from './of-holder.ts';
 import {

@@ -3,7 +3,7 @@
 
 import { eachTotal } from '../../src/config/limit-table.ts';
 import { InitialTotals } from '../../src/limits/initial-totals.ts';
-import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
 import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
 import type { Scope } from '../../src/limits/scope.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';

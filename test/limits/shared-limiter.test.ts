@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
 import type { Admission, Lease } from '../../src/limits/limiter.ts';
-import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { makeScope, makeScopes, type Scopes } from '../../src/limits/scope.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';

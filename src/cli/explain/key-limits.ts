@@ -5,7 +5,7 @@ import { LIMITS } from '../../config/limit-table.ts';
 import type { Config, Tier } from '../../config/schema/config-schema.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
-import { MemoryLimiter } from '../../limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../limits/memory/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import { findLimitedOwner, type LimitLine, reportLimits } from '../../proxy/reservation/limit-report.ts';

@@ -9,7 +9,7 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
 import type { Limiter } from '../../limits/limiter.ts';
-import { MemoryLimiter } from '../../limits/memory-limiter.ts';
+import { MemoryLimiter } from '../../limits/memory/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import { SharedLimiter } from '../../limits/shared-limiter.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';

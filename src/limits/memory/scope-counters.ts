@@ -1,35 +1,14 @@
 // The counters of one scope in memory: the minute window, the totals of the UTC day and month, the running requests. It decides
 // nothing and reads no clock.
-import { eachTotal, LIMITS, type Limit, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
-import type { HolderTotals } from '../store/usage-record.ts';
-import { type ActiveLimits, NO_ROOM, roomIn } from './active-limits.ts';
-import { type Moment, type UtcDate, utcDateAt } from './calendar.ts';
-import type { LastKnownCounters } from './last-known.ts';
-import { type Amounts, NO_AMOUNTS } from './limiter.ts';
-import type { Scope } from './scope.ts';
-import type { LimitUsage } from './verdict.ts';
-
-/** The windows that count at one time. They are compared by identity first. */
-interface Windows {
-  /** Of the minute, in monotonic milliseconds; 0 while none is open. */
-  readonly end: number;
-  /** The day and the month. */
-  readonly date: UtcDate;
-}
-
-/** What a request holds in one scope until it is settled. */
-export interface Reservation {
-  readonly counters: ScopeCounters;
-  amounts: Amounts;
-  /** They hold the amounts. */
-  windows: Windows;
-  /** Whose totals count the request. */
-  readonly requestDate: UtcDate;
-  isSettled: boolean;
-  /** The running requests of the scope are a list. */
-  previous: Reservation | undefined;
-  next: Reservation | undefined;
-}
+import { eachTotal, LIMITS, type Limit, TOTAL_LIMITS, type TotalLimit } from '../../config/limit-table.ts';
+import type { HolderTotals } from '../../store/usage-record.ts';
+import type { ActiveLimits } from '../active-limits.ts';
+import { type Moment, type UtcDate, utcDateAt } from '../calendar.ts';
+import type { LastKnownCounters } from '../last-known.ts';
+import { type Amounts, NO_AMOUNTS } from '../limiter.ts';
+import type { Scope } from '../scope.ts';
+import type { LimitUsage } from '../verdict.ts';
+import { Windows } from './windows.ts';
 
 /** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
@@ -52,7 +31,6 @@ const ALL_RUNNING = indexesOf(({ counts }) => counts === 'running');
 type Indexes = ReturnType<typeof byKind>;
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 const NO_COUNTS: readonly number[] = LIMITS.map(() => 0);
-const NO_WINDOWS: Windows = { end: 0, date: utcDateAt(0) };
 
 export class ScopeCounters {
   /** As it was made first: its limits may have changed. */
@@ -62,17 +40,9 @@ export class ScopeCounters {
   generation = 0;
   /** Counted by Redis before these counters started; they count beside it. */
   base: LastKnownCounters | undefined;
-  /** Requests that run, and the last of their reservations. The counters include what they hold. */
-  #running = 0;
-  #last: Reservation | undefined;
-  /** In the order of the table, when a window began or a count was corrected last. They stay as they are: usages share them. */
-  #before = NO_COUNTS;
-  // Counted since then, in all windows alike.
-  #requests = 0;
-  #tokens = 0;
-  #cost = 0;
-  #room = NO_ROOM;
-  #windows = NO_WINDOWS;
+  #windows = new Windows(0, utcDateAt(0), NO_COUNTS);
+  /** Earlier ones, of which something is held yet. The counters include it. */
+  #earlier: readonly Windows[] = [];
   /** Of the totals. */
   #knowledge: Knowledge = 'nothing';
 
@@ -82,7 +52,7 @@ export class ScopeCounters {
   }
 
   get running(): number {
-    return this.#running;
+    return this.#windows.running + runningIn(this.#earlier);
   }
 
   get isProvisional(): boolean {
@@ -108,10 +78,11 @@ export class ScopeCounters {
   restart(windowEndsAt: number, hasTotals: boolean, { now, date }: Moment): void {
     this.forgetTotals();
     this.#openWindow(windowEndsAt > now ? windowEndsAt : 0);
-    const { end } = this.#windows;
-    for (const reservation of this.#reservations()) {
-      this.#count(1, reservation.amounts);
-      reservation.windows = { end, date: reservation.windows.date };
+    const windows = this.#windows;
+    for (const each of this.#earlier) {
+      windows.requests += each.running;
+      windows.add(each.heldTokens, each.heldCost);
+      each.end = windows.end;
     }
     if (hasTotals) this.setTotals(NO_TOTALS, date);
   }
@@ -133,37 +104,25 @@ export class ScopeCounters {
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
   }
 
-  /** Whether a new request fits, where nothing else than these counters decides: what `rejectionOf` says, without reasons. */
-  hasRoom(moment: Moment, active: ActiveLimits, { tokens, cost }: Amounts): boolean {
-    this.#roll(moment);
-    if (this.#room.active !== active) this.#room = roomIn(active, this.#before);
-    const room = this.#room;
-    return (
-      this.base === undefined &&
-      (this.#knowledge === 'all' || !active.needTotals) &&
-      this.#requests < room.requests &&
-      this.#tokens + tokens <= room.tokens &&
-      (cost === 0 || this.#cost + cost <= room.cost) &&
-      this.#running < room.running
-    );
+  /** Whether only the counts decide on a new request. */
+  hasCounts({ needTotals }: ActiveLimits): boolean {
+    return this.base === undefined && (this.#knowledge === 'all' || !needTotals);
   }
 
   /** The usage at this moment. It is added up when it is read, which may be later. */
   usage(moment: Moment): () => LimitUsage {
     this.#roll(moment);
-    const { end } = this.#windows;
-    const before = this.#before;
-    const [requests, tokens, cost, running] = [this.#requests, this.#tokens, this.#cost, this.#running];
+    const { end, before, requests, tokens, cost, running } = this.#windows;
     return () => ({
       wallMs: moment.wallMs,
       date: moment.date,
       windowLeftMs: Math.max(0, end - moment.now),
-      counts: countsOf(before, requests, tokens, cost, running),
+      counts: countsOf(before, { requests, tokens, cost, running }),
     });
   }
 
-  /** The usage without the amounts that one of its requests has reserved. */
-  without(usage: LimitUsage, { windows, amounts }: Reservation): LimitUsage {
+  /** The usage without the amounts that one of its requests holds in some windows. */
+  without(usage: LimitUsage, windows: Windows, amounts: Amounts): LimitUsage {
     const counts = usage.counts.slice();
     const { date } = usage;
     const isKnown = this.#knowledge !== 'nothing';
@@ -174,81 +133,62 @@ export class ScopeCounters {
     return { ...usage, counts };
   }
 
-  reserve(moment: Moment, amounts: Amounts): Reservation {
-    this.#add(moment, 1, amounts);
-    const previous = this.#last;
-    const reservation: Reservation = {
-      counters: this,
-      amounts,
-      windows: this.#windows,
-      requestDate: moment.date,
-      isSettled: false,
-      previous,
-      next: undefined,
-    };
-    if (previous !== undefined) previous.next = reservation;
-    this.#last = reservation;
-    this.#running += 1;
-    return reservation;
+  /** @returns the windows that hold the request and its amounts until it is settled */
+  reserve(moment: Moment, amounts: Amounts): Windows {
+    const windows = this.#opened(moment);
+    windows.reserve(amounts);
+    return windows;
   }
 
-  /** Replaces the reserved amounts of a running request. */
-  change(moment: Moment, reservation: Reservation, amounts: Amounts): void {
-    if (reservation.isSettled) return;
-    this.#replace(moment, reservation, NO_AMOUNTS);
-    this.add(moment, amounts);
-    reservation.amounts = amounts;
-    reservation.windows = this.#windows;
+  /** Replaces the amounts of a running request. @returns the windows that hold them now */
+  change(moment: Moment, windows: Windows, held: Amounts, amounts: Amounts): Windows {
+    this.#replace(moment, windows, held, NO_AMOUNTS);
+    const present = this.#opened(moment);
+    present.hold(amounts);
+    return present;
   }
 
   /** Counts amounts without a reservation. */
-  add(moment: Moment, amounts: Amounts): void {
-    this.#add(moment, 0, amounts);
+  add(moment: Moment, { tokens, cost }: Amounts): void {
+    this.#opened(moment).add(tokens, cost);
   }
 
-  /** Replaces the estimate by the real amounts in the windows that still count it. The second time does nothing. */
-  settle(moment: Moment, reservation: Reservation, amounts: Amounts): void {
-    if (reservation.isSettled) return;
-    this.#replace(moment, reservation, amounts);
-    reservation.isSettled = true;
-    const { previous, next } = reservation;
-    if (previous !== undefined) previous.next = next;
-    if (next !== undefined) next.previous = previous;
-    else this.#last = previous;
-    this.#running -= 1;
+  /**
+   * Ends a request. Replaces the estimate by the real amounts in the windows that still count it.
+   * @param begun the windows in which it began
+   */
+  settle(moment: Moment, begun: Windows, windows: Windows, held: Amounts, real: Amounts): void {
+    this.#replace(moment, windows, held, real);
+    begun.running -= 1;
+    if (begun !== this.#windows) this.#set(this.#counts());
   }
 
-  *#reservations(): Generator<Reservation> {
-    for (let each = this.#last; each !== undefined; each = each.previous) yield each;
+  /** No request is counted here any more. */
+  finish(): void {
+    this.#windows.finish();
   }
 
-  #add({ now, date }: Moment, requests: number, amounts: Amounts): void {
+  /** Those that count a new request. */
+  #opened({ now, date }: Moment): Windows {
     if (now >= this.#windows.end) this.#openWindow(now + this.#windowMs);
     if (date !== this.#windows.date) this.#setDate(date);
-    this.#count(requests, amounts);
+    return this.#windows;
   }
 
-  /** Totals count, too, where they are not known: they are set before they are used. */
-  #count(requests: number, { tokens, cost }: Amounts): void {
-    this.#requests += requests;
-    this.#tokens += tokens;
-    this.#cost += cost;
-  }
-
-  /** @param real in place of what is reserved */
-  #replace({ now, date }: Moment, { windows, amounts }: Reservation, real: Amounts): void {
+  /** @param real in place of what was held in some windows. Totals count it, too, where they are not known: they are set before use */
+  #replace({ now, date }: Moment, windows: Windows, held: Amounts, real: Amounts): void {
     const isKnown = this.knowsTotals(date);
+    windows.release(held);
     const { end } = this.#windows;
     if (windows === this.#windows && now < end) {
-      this.#tokens += real.tokens - amounts.tokens;
-      this.#cost += real.cost - amounts.cost;
+      windows.add(real.tokens - held.tokens, real.cost - held.cost);
       return;
     }
     const counts = this.#counts();
-    if (windows.end === end && now < end) replace(counts, MINUTE, amounts, real);
+    if (windows.end === end && now < end) replace(counts, MINUTE, held, real);
     if (isKnown) {
-      replace(counts, DAY, windows.date.day === date.day ? amounts : NO_AMOUNTS, real);
-      replace(counts, MONTH, windows.date.month === date.month ? amounts : NO_AMOUNTS, real);
+      replace(counts, DAY, windows.date.day === date.day ? held : NO_AMOUNTS, real);
+      replace(counts, MONTH, windows.date.month === date.month ? held : NO_AMOUNTS, real);
     }
     this.#set(counts);
   }
@@ -256,10 +196,8 @@ export class ScopeCounters {
   /** What running requests hold of the total of a date. */
   #reservedIn(limit: TotalLimit, date: UtcDate): number {
     let sum = 0;
-    for (const { amounts, windows, requestDate } of this.#reservations()) {
-      const heldIn = limit.counts === 'requests' ? requestDate : windows.date;
-      if (heldIn[limit.window] === date[limit.window]) sum += amountOf(limit, amounts);
-    }
+    for (const windows of [this.#windows, ...this.#earlier])
+      if (windows.date[limit.window] === date[limit.window]) sum += heldIn(windows, limit);
     return sum;
   }
 
@@ -271,13 +209,24 @@ export class ScopeCounters {
   }
 
   #openWindow(end: number): void {
-    this.#windows = { end, date: this.#windows.date };
+    this.#begin(end, this.#windows.date);
     this.#clear(ALL_MINUTE);
+  }
+
+  #begin(end: number, date: UtcDate): void {
+    const counts = this.#counts();
+    const last = this.#windows;
+    last.finish();
+    this.#windows = new Windows(end, date, NO_COUNTS);
+    const all = [...this.#earlier, last];
+    // Sums beyond 2^53 are not exact: what is left of them without a request is nothing.
+    this.#earlier = runningIn(all) > 0 ? all.filter(({ isHeld }) => isHeld) : [];
+    this.#set(counts);
   }
 
   #setDate(date: UtcDate): void {
     const { end, date: last } = this.#windows;
-    this.#windows = { end, date };
+    this.#begin(end, date);
     if (this.#knowledge === 'nothing') return;
     // The clock was set back: the totals of the earlier date are gone.
     if (date.day < last.day || date.month < last.month) {
@@ -299,30 +248,32 @@ export class ScopeCounters {
 
   /** In the order of the table; 0 where the window has ended, or nothing is known. */
   #counts(): number[] {
-    return countsOf(this.#before, this.#requests, this.#tokens, this.#cost, this.#running);
+    return countsOf(this.#windows.before, this.#windows);
   }
 
   #set(counts: number[]): void {
-    for (const index of ALL_RUNNING) counts[index] = 0;
-    this.#before = counts;
-    this.#requests = this.#tokens = this.#cost = 0;
-    this.#room = NO_ROOM;
+    const windows = this.#windows;
+    for (const index of ALL_RUNNING) counts[index] = runningIn(this.#earlier);
+    windows.before = counts;
+    windows.requests = windows.tokens = windows.cost = 0;
   }
 }
 
-function countsOf(
+/** @param since counted since then */
+export function countsOf(
   before: readonly number[],
-  requests: number,
-  tokens: number,
-  cost: number,
-  running: number,
+  since: Readonly<Record<Limit['counts'], number>>,
 ): number[] {
   const counts = before.slice();
-  add(counts, ALL.requests, requests);
-  add(counts, ALL.tokens, tokens);
-  add(counts, ALL.cost, cost);
-  add(counts, ALL_RUNNING, running);
+  add(counts, ALL.requests, since.requests);
+  add(counts, ALL.tokens, since.tokens);
+  add(counts, ALL.cost, since.cost);
+  add(counts, ALL_RUNNING, since.running);
   return counts;
+}
+
+function runningIn(some: readonly Windows[]): number {
+  return some.reduce((sum, { running }) => sum + running, 0);
 }
 
 function add(counts: number[], indexes: readonly number[], amount: number): void {
@@ -335,8 +286,8 @@ function replace(counts: number[], { tokens, cost }: Indexes, reserved: Amounts,
   for (const index of cost) counts[index] = Math.max(0, (counts[index] ?? 0) - reserved.cost + real.cost);
 }
 
-/** What a running request holds of a total. */
-function amountOf({ counts }: TotalLimit, { tokens, cost }: Amounts): number {
-  if (counts === 'tokens') return tokens;
-  return counts === 'cost' ? cost : 1;
+/** What running requests hold of a total. */
+function heldIn({ running, heldTokens, heldCost }: Windows, { counts }: TotalLimit): number {
+  if (counts === 'tokens') return heldTokens;
+  return counts === 'cost' ? heldCost : running;
 }

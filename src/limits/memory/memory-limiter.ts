@@ -1,10 +1,10 @@
 // The limiter in the memory of this process: the scopes it remembers and the requests it has admitted. It is synchronous where
 // the totals of all scopes are known. scope-counters.ts counts, verdict.ts decides.
-import type { HolderTotals } from '../store/usage-record.ts';
-import type { ActiveLimits } from './active-limits.ts';
-import { type Moment, utcDateAt } from './calendar.ts';
-import type { InitialTotals } from './initial-totals.ts';
-import { type FleetPlace, type LastKnownCounters, shareOf } from './last-known.ts';
+import type { HolderTotals } from '../../store/usage-record.ts';
+import type { ActiveLimits } from '../active-limits.ts';
+import { type Moment, utcDateAt } from '../calendar.ts';
+import type { InitialTotals } from '../initial-totals.ts';
+import { type FleetPlace, type LastKnownCounters, shareOf } from '../last-known.ts';
 import {
   type Admission,
   type Amounts,
@@ -12,13 +12,15 @@ import {
   type Limiter,
   type LimitMetrics,
   type ScopeStates,
-  SettledOnce,
   WINDOW_MS,
   wholeAmounts,
-} from './limiter.ts';
-import type { Scope, Scopes } from './scope.ts';
-import { type Reservation, ScopeCounters } from './scope-counters.ts';
-import { capsOf, type LimitUsage, rejectionOf, sumOf, UsageStates } from './verdict.ts';
+} from '../limiter.ts';
+import type { Scope, Scopes } from '../scope.ts';
+import { capsOf, type LimitUsage, rejectionOf, sumOf, UsageStates } from '../verdict.ts';
+import { AdmittedInRoom, JointRoom } from './joint-room.ts';
+import { MemoryLease } from './memory-lease.ts';
+import { ScopeCounters } from './scope-counters.ts';
+import type { Windows } from './windows.ts';
 
 export interface MemoryLimiterOptions {
   readonly initialTotals: InitialTotals;
@@ -33,8 +35,6 @@ export interface MemoryLimiterOptions {
   readonly maxScopes?: number;
 }
 
-/** In place of a generation: other counters have taken over. */
-const FORGOTTEN = -1;
 /** Those with running requests are passed over; a new scope looks at no more than this many. */
 const MAX_STEPS = 16;
 
@@ -50,7 +50,7 @@ export class MemoryLimiter implements Limiter {
   #shared: SharedCounters | undefined;
   /** By scope. Of those without running requests, the longest idle are first; up to half of the maximum, the first seen. */
   readonly #known = new Map<string, ScopeCounters>();
-  readonly #found = new WeakMap<Scopes, readonly ScopeCounters[]>();
+  #rooms = new WeakMap<Scopes, JointRoom>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
 
@@ -72,15 +72,21 @@ export class MemoryLimiter implements Limiter {
   /** From now on it counts beside what Redis has counted. */
   continueFrom(shared: SharedCounters): void {
     this.#shared = shared;
+    this.#rooms = new WeakMap();
   }
 
   admit(scopes: Scopes, amounts: Amounts, held?: Lease): Admission | Promise<Admission> {
     const moment = this.#moment();
-    const all = this.#allCounters(scopes);
     const whole = wholeAmounts(amounts);
     const lease = held instanceof MemoryLease ? held : undefined;
-    if (lease === undefined && this.#fits(scopes, all, whole, moment))
-      return this.#reserve(scopes, all, whole, lease, moment);
+    const room = lease === undefined ? this.#rooms.get(scopes) : undefined;
+    const used = room?.reserve(moment, whole);
+    if (room !== undefined && used !== undefined) {
+      const { counters, windows } = room;
+      this.#trim();
+      return new AdmittedInRoom(this.#lease(whole, counters, windows), room, moment, used);
+    }
+    const all = this.#allCounters(scopes);
     if (scopes.needTotals) {
       const missing = this.#missing(scopes, all, moment);
       if (missing.length > 0) {
@@ -126,6 +132,7 @@ export class MemoryLimiter implements Limiter {
   /** Totals are outdated: those of every scope are read again before use. Minute windows and running requests stay. */
   forgetTotals(): void {
     this.#generation += 1;
+    this.#rooms = new WeakMap();
   }
 
   async close(): Promise<void> {}
@@ -176,9 +183,9 @@ export class MemoryLimiter implements Limiter {
   ): Admission {
     const checks = all.map((counters, index) => {
       const usage = this.#usage(counters, moment)();
-      const own = held?.reservationIn(counters);
+      const own = held?.windowsIn(counters);
       return {
-        usage: own === undefined ? usage : counters.without(usage, own),
+        usage: own === undefined || held === undefined ? usage : counters.without(usage, own, held.amounts),
         hasSlot: own !== undefined,
         caps: this.#caps(counters, scopes.list[index]?.active, moment),
       };
@@ -197,27 +204,30 @@ export class MemoryLimiter implements Limiter {
     held: MemoryLease | undefined,
     moment: Moment,
   ): Admission {
-    const lease = held ?? new MemoryLease(amounts, (real) => this.#settle(lease, real));
-    for (const counters of all) {
-      const own = held?.reservationIn(counters);
-      if (own === undefined) lease.reservations.push(counters.reserve(moment, amounts));
-      else counters.change(moment, own, amounts);
-    }
+    let lease = held;
+    if (lease === undefined) {
+      const windows = all.map((counters) => counters.reserve(moment, amounts));
+      lease = this.#lease(amounts, all, windows);
+      this.#setRoom(scopes, all, windows);
+    } else if (!lease.isSettled) lease.change(moment, all, amounts);
     this.#trim();
-    if (held === undefined) this.#options.metrics.limitLeases.add(1);
-    else held.amounts = amounts;
     return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
   }
 
-  /** Whether a new request fits, where nothing else than these counters decides. */
-  #fits({ list }: Scopes, all: readonly ScopeCounters[], amounts: Amounts, moment: Moment): boolean {
-    if (this.#shared?.fleet() !== undefined) return false;
-    for (let index = 0; index < all.length; index += 1) {
-      const [counters, scope] = [all[index], list[index]];
-      if (counters === undefined || scope === undefined) return false;
-      if (!counters.hasRoom(moment, scope.active, amounts)) return false;
-    }
-    return true;
+  #lease(amounts: Amounts, counters: readonly ScopeCounters[], windows: readonly Windows[]): MemoryLease {
+    const lease: MemoryLease = new MemoryLease(amounts, counters, windows, (real) =>
+      this.#settle(lease, real),
+    );
+    this.#options.metrics.limitLeases.add(1);
+    return lease;
+  }
+
+  /** From now on the next requests of these scopes are decided by their numbers, where nothing else decides. */
+  #setRoom(scopes: Scopes, all: readonly ScopeCounters[], windows: readonly Windows[]): void {
+    // What Redis says last may be news at any time.
+    if (this.#shared !== undefined) return;
+    if (scopes.list.every(({ active }, index) => all[index]?.hasCounts(active) === true))
+      this.#rooms.set(scopes, new JointRoom(scopes, all, windows));
   }
 
   #states({ list }: Scopes, all: readonly ScopeCounters[], moment: Moment): ScopeStates {
@@ -244,31 +254,26 @@ export class MemoryLimiter implements Limiter {
     return capsOf(base?.at(moment), active, (left) => shareOf(left, scope.id, fleet));
   }
 
-  #settle({ reservations }: MemoryLease, amounts: Amounts): void {
-    const moment = this.#moment();
-    for (const reservation of reservations) {
-      const { counters } = reservation;
-      counters.settle(moment, reservation, amounts);
-      this.#touch(counters);
-    }
+  #settle(lease: MemoryLease, amounts: Amounts): void {
+    lease.release(this.#moment(), amounts);
+    if (this.#isHalfFull) for (const counters of lease.counters) this.#touch(counters);
     this.#options.metrics.limitLeases.add(-1);
+  }
+
+  get #isHalfFull(): boolean {
+    return this.size * 2 > this.#options.maxScopes;
   }
 
   /** The order matters for those without running requests, when some may soon be forgotten. */
   #touch(counters: ScopeCounters): void {
-    if (counters.running > 0 || this.size * 2 <= this.#options.maxScopes) return;
+    if (!this.#isHalfFull || counters.running > 0) return;
     const { id } = counters.scope;
     this.#known.delete(id);
     this.#known.set(id, counters);
   }
 
   #allCounters(scopes: Scopes): readonly ScopeCounters[] {
-    const found = this.#shared === undefined ? this.#found.get(scopes) : undefined;
-    if (found?.every(({ generation }) => generation === this.#generation)) return found;
-    const all = scopes.list.map((scope) => this.#countersOf(scope));
-    // What Redis says last may be news at any time.
-    if (this.#shared === undefined) this.#found.set(scopes, all);
-    return all;
+    return scopes.list.map((scope) => this.#countersOf(scope));
   }
 
   #countersOf(scope: Scope): ScopeCounters {
@@ -303,22 +308,8 @@ export class MemoryLimiter implements Limiter {
       steps += 1;
       this.#known.delete(id);
       if (counters.running > 0) this.#known.set(id, counters);
-      else counters.generation = FORGOTTEN;
+      else counters.finish();
     }
     this.#options.metrics.limitHolders.set(this.size);
-  }
-}
-
-class MemoryLease extends SettledOnce {
-  readonly reservations: Reservation[] = [];
-  override amounts: Amounts;
-
-  constructor(amounts: Amounts, onSettled: (amounts: Amounts) => void) {
-    super(onSettled);
-    this.amounts = amounts;
-  }
-
-  reservationIn(counters: ScopeCounters): Reservation | undefined {
-    return this.reservations.find((each) => each.counters === counters);
   }
 }
