@@ -8,7 +8,7 @@ import { type RecordedRun, readRuns, runsTable } from '../../bench/recorded-runs
 import { merge } from '../../bench/report.ts';
 import { tableOf } from '../../bench/section.ts';
 import { judge } from '../../bench/targets.ts';
-import { busierShare } from '../../bench/workers.ts';
+import { busierShare, starvedKinds } from '../../bench/workers.ts';
 
 test('a figure is the median of an odd and of an even number of rounds, with the spread', () => {
   expect(figureOf([3, 1, 2])).toEqual({ median: 2, min: 1, max: 3 });
@@ -173,6 +173,16 @@ test('runs are shown side by side, with the number of those that met a target', 
   expect(cells[3]).toEqual(['', 'nginx', '', '12.3', '12.3', '12.3', '', '']);
   expect(table).toContain('- 2026-01-02T00:00:00Z: m; v; commit c; load before it 0.1; `x`');
   expect(() => readRuns()).not.toThrow();
+});
+
+test('a kind whose processes do not use their quota is starved', () => {
+  const samples = new Map([
+    ['full', { used_percent: 15.4 }],
+    ['nearly', { used_percent: 13.5 }],
+    ['short', { used_percent: 13.4 }],
+    ['unknown', {}],
+  ]);
+  expect(starvedKinds(samples, 15)).toEqual(['short', 'unknown']);
 });
 
 test('the share of the busier worker is read from the access log', () => {

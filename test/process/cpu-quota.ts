@@ -7,6 +7,8 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'n
 import { until } from '../helpers/wait.ts';
 
 const PERIOD_MS = 100;
+/** The highest weight of a group: others that want the processor at the same time do not take from the share. */
+const WEIGHTS = { v1: 262_144, v2: 10_000 };
 const V1 = '/sys/fs/cgroup/cpu';
 const V2 = '/sys/fs/cgroup';
 
@@ -47,9 +49,16 @@ function makeGroup(share: number): string | undefined {
       (group: string) => {
         writeFileSync(`${group}/cpu.cfs_period_us`, String(period));
         writeFileSync(`${group}/cpu.cfs_quota_us`, String(quota));
+        writeFileSync(`${group}/cpu.shares`, String(WEIGHTS.v1));
       },
     ],
-    [V2, (group: string) => writeFileSync(`${group}/cpu.max`, `${quota} ${period}`)],
+    [
+      V2,
+      (group: string) => {
+        writeFileSync(`${group}/cpu.max`, `${quota} ${period}`);
+        writeFileSync(`${group}/cpu.weight`, String(WEIGHTS.v2));
+      },
+    ],
   ] as const) {
     const group = `${root}/${name}`;
     if (!existsSync(`${root}/cgroup.procs`)) continue;
