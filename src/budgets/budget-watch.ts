@@ -171,10 +171,9 @@ export class BudgetWatch {
       const isSent = budgets.webhook !== undefined;
       if (!(await store.budgets.addNotice(notice, at, isSent ? body : null))) return true;
       metrics.budgets.notices.inc({ scope: scope.kind, type: type.slice('budget.'.length) });
-      logger.warn(
-        facts,
-        type === 'budget.spent' ? 'a budget is spent' : 'a budget is used up to a soft threshold',
-      );
+      const spent =
+        used < notice.budget ? 'a budget is spent, but for less than a request needs' : 'a budget is spent';
+      logger.warn(facts, type === 'budget.spent' ? spent : 'a budget is used up to a soft threshold');
       if (isSent) onNotice();
       return true;
     } catch {

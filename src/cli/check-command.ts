@@ -13,6 +13,7 @@ import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
+import { outboxDirectory, outboxFault } from '../usage/outbox/default-directory.ts';
 import { CONFIG, command, flag } from './program/command.ts';
 import { write } from './program/terminal.ts';
 
@@ -32,6 +33,13 @@ export const CHECK = command('check', 'validate a configuration and summarize it
     await write(io.stdout, `${describeConfig(config)}\n`);
     const faults = offline ? [] : await findStartFaults(config.static, io.env);
     if (faults.length > 0) await write(io.stderr, `serve would not start:\n${faults.join('\n')}\n`);
+    const spool = outboxDirectory(config.static);
+    const why = offline || faults.length > 0 ? undefined : await outboxFault(spool);
+    if (why !== undefined)
+      await write(
+        io.stderr,
+        `warning: usage.spool: ${why}; usage would be in memory only until the store has it\n`,
+      );
     const tried = credentials ? await tryCredentials(file, io.env, io) : 0;
     return faults.length > 0 ? 1 : tried;
   },

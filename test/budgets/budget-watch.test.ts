@@ -152,7 +152,7 @@ describe('a budget', () => {
   });
 
   test('is noticed as spent when it rejects, also where a little is left', async () => {
-    const { watch, woken } = replica();
+    const { watch, woken, logged } = replica();
     const scopes = scopesWith({ cost_per_day: 10 * UNIT });
     await request(watch, scopes, 9);
     await request(watch, scopes, 2);
@@ -162,6 +162,7 @@ describe('a budget', () => {
     expect(await notices()).toMatchObject([
       { type: 'budget.spent', window: 'day', period: '2030-01-30', used: '9', budget: '10' },
     ]);
+    expect(logged).toMatchObject([{ text: 'a budget is spent, but for less than a request needs' }]);
   });
 
   test('without prices or thresholds costs no look at counters', async () => {

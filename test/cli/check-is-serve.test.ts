@@ -158,6 +158,21 @@ describe('the store', () => {
     expect(await agreed(config)).toMatch(/ECONNREFUSED; nothing listens there/);
   });
 
+  test.each([
+    ['usage: a file', { usage: { spool: '$' + '{DIR}/text' } }, 'is not a directory'],
+    ['usage: below a file', { usage: { spool: '$' + '{DIR}/text/deep/usage' } }, 'is not a directory'],
+    ['usage: new folders', { usage: { spool: '$' + '{DIR}/new/usage' } }, undefined],
+  ])('a spool of %s', async (_where, config, why) => {
+    await served({ ...base(), ...config });
+    const checked = await runCommand(['check', '--config', file('config.yaml')], { DIR: folder });
+    expect([checked.code, checked.stderr]).toEqual([
+      0,
+      why === undefined
+        ? ''
+        : expect.stringMatching(new RegExp(`^warning: usage.spool: .*/text ${why}; usage`)),
+    ]);
+  });
+
   test('--offline looks at the file alone', async () => {
     writeFileSync(
       file('config.yaml'),

@@ -1,7 +1,7 @@
 // Definitions of commands: what they accept, and their errors, which are one line and quote no values.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { oneOf, UsageError } from '../../src/cli/program/arguments.ts';
+import { countUpTo, oneOf, UsageError } from '../../src/cli/program/arguments.ts';
 import {
   choice,
   command,
@@ -243,4 +243,11 @@ test('a choice must be a known one; otherwise the nearest is suggested', () => {
     new UsageError('unknown tier: it is one of Free, Lite (did you mean Lite?)'),
   );
   expect(() => oneOf('Gold', ['Free', 'Lite'], 'tier')).toThrow('it is one of Free, Lite');
+});
+
+test('a count is a whole number in digits, from 1 to its maximum', () => {
+  const read = countUpTo(1000, '--limit');
+  expect(['1', '007', '1000'].map(read)).toEqual([1, 7, 1000]);
+  for (const text of ['0', '-1', '1.5', '1e2', '0x10', ' 5', '5 ', '', '1001', '9'.repeat(30), 'x'])
+    expect(() => read(text), text).toThrow('--limit is a whole number from 1 to 1000');
 });

@@ -288,6 +288,8 @@ describe('a change', () => {
     ['/keys', { tier: 'Pro', limits: { requests_per_minute: 101 } }, 'holder'],
     ['/keys', { tier: 'Pro', name: 'a\u0000b' }, 'control character'],
     ['/keys', { tier: 'Pro', name: '--config=/etc/passwd' }, ''],
+    ['/keys', { tier: 'Pro', models: ['echo,echo'] }, 'A name in a list'],
+    ['/keys', { tier: 'Pro', models: ['all'] }, 'A name in a list'],
     ['/keys', [], 'must be a JSON object'],
     ['/teams', { name: '' }, 'name'],
     ['/teams', { name: 'x', labels: { 'a=b': 'c' } }, 'The name of a label has no `=`'],

@@ -76,6 +76,10 @@ const mentions: Readonly<Record<string, (id: string) => readonly [target: string
     { messages: [], tools: [{ type: 'function', function: { name: id, parameters: {} } }] },
   ],
   'the key of a cache': (id) => ['/v1/responses', { input: 'x', prompt_cache_key: id }],
+  'the name of related background responses': (id) => [
+    '/v1/responses',
+    { input: 'x', background_options: { continuation_id: id } },
+  ],
   'who a user is': (id) => ['/v1/chat/completions', { messages: [], user: id, safety_identifier: id }],
   'who wants an image': (id) => ['/v1/images/generations', { prompt: 'x', user: id }],
   'stop sequences': (id) => ['/v1/chat/completions', { messages: [], stop: [id] }],

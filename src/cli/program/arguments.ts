@@ -48,6 +48,15 @@ export function readTime(text: string, option: string, now: number, direction: 1
 const FIRST_TIME = Date.parse('0000-01-01T00:00:00Z');
 const LAST_TIME = Date.parse('9999-12-31T23:59:59.999Z');
 
+/** Reads a whole number in digits, from 1. The function throws UsageError. */
+export function countUpTo(max: number, option: string): (given: string) => number {
+  return (given) => {
+    const count = /^\d{1,9}$/.test(given) ? Number(given) : 0;
+    if (count >= 1 && count <= max) return count;
+    throw new UsageError(`${option} is a whole number from 1 to ${max}`);
+  };
+}
+
 /** ` (did you mean X?)`, or empty when no candidate is near. */
 export function didYouMean(given: string, candidates: Iterable<string>): string {
   const near = nearest(given, candidates);

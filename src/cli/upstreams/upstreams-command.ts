@@ -9,7 +9,7 @@ import type { UpstreamState } from '../../upstream/state/upstream-state.ts';
 import { broadcastText, type FleetAction } from '../fleet-action.ts';
 import { ageText, drainText, fetchLiveState, gatewayText, mergedStates } from '../live-state.ts';
 import { AUTHOR_OPTIONS, authorOf } from '../owners/owner-options.ts';
-import { didYouMean, readTime, UsageError } from '../program/arguments.ts';
+import { countUpTo, didYouMean, readTime, UsageError } from '../program/arguments.ts';
 import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
 import { print, tableOf } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
@@ -125,16 +125,18 @@ const show = command('show', 'show an upstream with its models, and what each pr
 const events = command('events', 'list the last changes of states, oldest first', {
   options: {
     upstream: text('NAME', 'only of this upstream'),
-    limit: text('N', `how many; ${EVENTS} by default, at most ${MAX_EVENTS}`),
+    limit: {
+      about: `how many; ${EVENTS} by default, at most ${MAX_EVENTS}`,
+      value: 'N',
+      initial: EVENTS,
+      read: countUpTo(MAX_EVENTS, '--limit'),
+    },
     json: JSON_OUTPUT,
     config: CONFIG,
   },
   examples: ['upstreams events', 'upstreams events --upstream openai --limit 200 --json'],
   run: (given, io) => {
-    const limit = Number(given.limit ?? EVENTS);
-    if (!Number.isInteger(limit) || limit < 1 || limit > MAX_EVENTS)
-      throw new UsageError(`--limit is a whole number from 1 to ${MAX_EVENTS}`);
-    const { upstream } = given;
+    const { upstream, limit } = given;
     return withStore(given, io, 'must exist', async (store) => {
       const found = await store.upstreams.events({ limit, upstream });
       // Processes write their events with a delay.

@@ -13,7 +13,7 @@ import {
 } from '../../store/usage-record.ts';
 import { hourOf } from '../../usage/records/utc-hours.ts';
 import { holderId, LABEL_FILTER, labelOptions, requireLabels, teamNamed } from '../owners/owner-options.ts';
-import { didYouMean, oneOf, UsageError } from '../program/arguments.ts';
+import { countUpTo, didYouMean, oneOf, UsageError } from '../program/arguments.ts';
 import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
 import { write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
@@ -46,7 +46,7 @@ const report = command('usage', 'report usage, and close months', {
       about: `at most so many lines; the totals include all; the default is ${MAX_LINES}`,
       value: 'N',
       initial: MAX_LINES,
-      read: readLimit,
+      read: countUpTo(MAX_LINES, '--limit'),
     },
     json: JSON_OUTPUT,
     csv: flag('print CSV', ['json']),
@@ -115,13 +115,6 @@ const report = command('usage', 'report usage, and close months', {
     });
   },
 });
-
-/** @throws UsageError */
-function readLimit(given: string): number {
-  const limit = /^\d{1,6}$/.test(given) ? Number(given) : 0;
-  if (limit >= 1 && limit <= MAX_LINES) return limit;
-  throw new UsageError(`--limit is a whole number from 1 to ${MAX_LINES}`);
-}
 
 /** @throws UsageError */
 function groupsOf(given: string): readonly UsageGroup[] {

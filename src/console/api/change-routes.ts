@@ -98,7 +98,16 @@ function labelOptions(labels: Readonly<Record<string, string | null>> = {}): Opt
   };
 }
 
-const listed = (names: readonly string[] | null | undefined) => (names === null ? 'all' : names?.join(','));
+/** As the commands take a list. @throws GatewayError for a name that they would take for another one, for several or for all */
+function listed(names: readonly string[] | null | undefined): string | undefined {
+  if (names === null || names === undefined) return names === null ? 'all' : undefined;
+  if (names.some((name) => name === 'all' || name.includes(',') || name.trim() !== name || name === ''))
+    throw new GatewayError(
+      'invalid_value',
+      'A name in a list is not `all`, and has no comma and no white space around it.',
+    );
+  return names.join(',');
+}
 
 const terms = z.strictObject(termsFields);
 

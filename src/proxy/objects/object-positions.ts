@@ -95,6 +95,7 @@ const TEXTS: ReadonlySet<string> = new Set([
   'custom_id',
   'safety_identifier',
   'prompt_cache_key',
+  'continuation_id',
 ]);
 
 const MAPS = ['metadata', 'attributes', 'files.#.attributes', 'prompt.variables'];
