@@ -52,5 +52,5 @@ export async function writeChange(
 export function fieldLines(fields: object, width: number): string[] {
   return Object.entries(fields)
     .filter(([, value]) => value !== null && value !== false)
-    .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(width)}${value}`);
+    .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(width - 1)} ${value}`);
 }

@@ -6,7 +6,7 @@ import { BUDGET_LIMITS, type BudgetedLimits, limitsWith, softOf } from '../confi
 import { singleFlight } from '../single-flight.ts';
 import { isPrefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
-import type { UsageScope } from '../store/usage-record.ts';
+import { modelScope, type UsageScope } from '../store/usage-record.ts';
 
 /** Milliseconds for which a look is good. */
 const FRESH_MS = 10_000;
@@ -116,7 +116,7 @@ export class NearBudgets {
       models[model]?.limits?.[tier],
       Object.hasOwn(own, model) ? own[model] : undefined,
     );
-    return { owner: { kind: 'model', holderId: id, model }, limits, id, name };
+    return { owner: modelScope(id, model, Object.keys(models)), limits, id, name };
   }
 
   /** The key of a lineage that is in use. */

@@ -172,8 +172,38 @@ export type UsageScope =
   | { readonly kind: 'team'; readonly id: string }
   /** A key with those it was rotated from and into: `KeySummary.lineage`. */
   | { readonly kind: 'key'; readonly lineage: string }
-  /** `model` is an entry of `models`: a name or a pattern. */
-  | { readonly kind: 'model'; readonly holderId: string; readonly model: string };
+  | ModelScope;
+
+/** A holder with an entry of `models`: `modelScope` makes it. */
+interface ModelScope {
+  readonly kind: 'model';
+  readonly holderId: string;
+  /** A name or a pattern. */
+  readonly model: string;
+  /** Other entries that precede a pattern for some of its names. Default: none. */
+  readonly except?: readonly string[];
+}
+
+/** @param entries of `models` */
+export function modelScope(holderId: string, model: string, entries: readonly string[]): ModelScope {
+  return { kind: 'model', holderId, model, except: entries.filter((other) => precedes(other, model)) };
+}
+
+/** Whether an entry precedes a pattern for some of its names, as `NameTable` finds entries. */
+function precedes(other: string, pattern: string): boolean {
+  const [beginning, end] = patternParts(pattern) ?? [];
+  if (beginning === undefined || end === undefined || other === pattern) return false;
+  const [first, last] = patternParts(other) ?? [];
+  if (first === undefined || last === undefined) return countsFor(pattern, other);
+  const isFirst = other.length > pattern.length || (other.length === pattern.length && other < pattern);
+  const canBegin = first.startsWith(beginning) || beginning.startsWith(first);
+  return isFirst && canBegin && (last.endsWith(end) || end.endsWith(last));
+}
+
+/** Whether usage that is booked under a name counts for an entry of `models` that no other one precedes. */
+export function countsInScope({ model: entry, except = [] }: ModelScope, model: string): boolean {
+  return countsFor(entry, model) && !except.some((other) => countsFor(other, model));
+}
 
 /** The beginning and the end of the names that a pattern stands for; undefined for an exact name. */
 export function patternParts(entry: string): readonly [beginning: string, end: string] | undefined {

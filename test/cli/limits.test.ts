@@ -113,6 +113,12 @@ describe('a holder', () => {
     await done(...set, '--limit', 'concurrency=1000', '--budget', '9000000/day');
   });
 
+  test('shows the name of each field apart from its value', async () => {
+    const prefix = await issue('--tier', 'Lite');
+    await done('holders', 'set', prefix, '--model-limit', 'gpt-4o:tokens_per_day=5');
+    expect(await done('holders', 'show', prefix)).toContain('\nmodel limits gpt-4o: tokens per day 5\n');
+  });
+
   test('has limits with single models, whose names may have colons', async () => {
     const prefix = await issue('--tier', 'Pro');
     const set = ['holders', 'set', prefix];

@@ -1,10 +1,11 @@
 // Usage by day and month with all that it is about, whichever version writes it, and the totals of teams, keys and models.
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import { NameTable } from '../../src/config/name-table.ts';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { countsFor, USAGE_SUMS } from '../../src/store/usage-record.ts';
+import { countsFor, countsInScope, modelScope, USAGE_SUMS } from '../../src/store/usage-record.ts';
 import { countsOf, earlierUsage, run } from './older.ts';
 import { newKey } from './samples.ts';
 import { STORE_KINDS, storeForEachTest } from './stores.ts';
@@ -136,6 +137,32 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     }
     expect(names.filter((name) => countsFor('o/*', name))).toEqual(['o/a', 'o/𝒳', 'o/*']);
     expect(names.filter((name) => countsFor('*-mini', name))).toEqual(['a-mini']);
+  });
+
+  test('a pattern of models has no usage of names for which another entry is found', async () => {
+    const entries = ['gpt-*', 'gpt-4*', 'gpt-4o', '*-mini', '*', 'other', 'gpt-*x'];
+    const names = [
+      'gpt-3',
+      'gpt-4',
+      'gpt-4o',
+      'gpt-4o-mini',
+      'gpt-mini',
+      'a-mini',
+      'other',
+      'else',
+      'gpt-x',
+      'gpt-*',
+    ];
+    await add(...names.map((model) => ({ holderId: 'h', model })));
+    const table = new NameTable(entries.map((entry) => [entry, entry]));
+    for (const entry of entries) {
+      const scope = modelScope('h', entry, entries);
+      const found = names.filter((name) => table.find(name)?.value === entry || name === entry);
+      expect([entry, names.filter((name) => countsInScope(scope, name))]).toEqual([entry, found]);
+      expect([entry, await requests(scope)]).toEqual([entry, found.length]);
+    }
+    const many = Array.from({ length: 5000 }, (_, index) => `gpt-3.${index}`);
+    expect(await requests(modelScope('h', 'gpt-*', [...many, 'gpt-3', 'gpt-*']))).toBe(6);
   });
 
   test('what an earlier version writes beside counts once, for the present team of the holder', async () => {

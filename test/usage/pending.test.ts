@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import type { UsageScope } from '../../src/store/usage-record.ts';
+import { modelScope, type UsageScope } from '../../src/store/usage-record.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
 import { OutboxDisk } from '../../src/usage/outbox/outbox-disk.ts';
 import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
@@ -103,11 +103,12 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       await requests({ kind: 'key', lineage: first.prefix }),
       await requests({ kind: 'model', holderId, model: 'a "model",[1]' }),
       await requests({ kind: 'model', holderId, model: 'gpt' }),
+      await requests(modelScope(holderId, '*', ['gpt', '*'])),
     ];
-    expect(await seen()).toEqual([3, 3, 2, 1, 2]);
+    expect(await seen()).toEqual([3, 3, 2, 1, 2, 1]);
     faulty.rest = 'none';
     await until(() => outbox.flush(), 'the store to take it');
-    expect(await seen()).toEqual([3, 3, 2, 1, 2]);
+    expect(await seen()).toEqual([3, 3, 2, 1, 2, 1]);
     // Not the successor's own: the scope is the first key of the lineage.
     expect(await requests({ kind: 'key', lineage: second.prefix })).toBe(1);
   });

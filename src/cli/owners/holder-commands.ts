@@ -117,7 +117,7 @@ const show = command('show', 'show a holder and its keys', {
       const record = await wholeHolder(store, dynamic, holder);
       const { tier_limits: _limits, tier_budget: _budget, keys, ...own } = record;
       const texts = termsTexts(holder.terms, dynamic.tiers[holder.tier], dynamic.currency);
-      const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 14);
+      const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
       const keyLines = keys.map(({ prefix, state, last_used, name }) =>
         `  ${prefix}  ${state.padEnd(11)}  last used ${last_used ?? 'never'}  ${name ?? ''}`.trimEnd(),
       );

@@ -3,6 +3,7 @@
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { limitsWith } from '../../config/terms.ts';
 import { makeScope, makeScopes, type Scope, type Scopes } from '../../limits/scope.ts';
+import { modelScope } from '../../store/usage-record.ts';
 import type { LimitedOwner } from './limit-report.ts';
 import type { KnownTeam, TeamDirectory } from './team-directory.ts';
 
@@ -69,7 +70,7 @@ export class ScopeResolver {
     const { model_limits = {} } = holderTerms;
     const own = Object.hasOwn(model_limits, entry) ? model_limits[entry] : undefined;
     if (ofTier === undefined && own === undefined) return known.scopes;
-    const scope = makeScope({ kind: 'model', holderId, model: entry }, limitsWith(ofTier, own));
+    const scope = makeScope(modelScope(holderId, entry, Object.keys(config.models)), limitsWith(ofTier, own));
     if (!isLimited(scope)) return known.scopes;
     const [holder, ...others] = known.scopes.list;
     const scopes = makeScopes(known.scopes.slot, [holder, ...others, scope]);

@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { makePrivateFolder } from '../../store/sqlite/private-folder.ts';
 import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
-import { patternParts, type UsageRow } from '../../store/usage-record.ts';
+import type { UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
-import { joinRow, type PendingFilter, readRow, writeLine } from './outbox-row.ts';
+import { isAmong, joinRow, type PendingFilter, readRow, writeLine } from './outbox-row.ts';
 
 const SETUP = `
   pragma locking_mode = exclusive;
@@ -173,7 +173,10 @@ export class OutboxFile {
       this.#use(database, () => database.prepare(PENDING + condition).all(...parameters)),
     );
     const batches = Map.groupBy(found, ({ id }) => String(id));
-    return Array.from(batches, ([id, rows]) => this.#read(id, rows.map(joinRow)));
+    return Array.from(batches, ([id, found]) => {
+      const { rows, ...batch } = this.#read(id, found.map(joinRow));
+      return { ...batch, rows: rows.filter((row) => isAmong(filter, row)) };
+    });
   }
 
   /** @param isOn whether each commit must survive a power failure, earlier ones too; otherwise SQLite syncs at checkpoints */
@@ -297,7 +300,7 @@ function openIndexed(path: string): DatabaseSync {
   return database;
 }
 
-/** The condition in SQL, and its parameters. */
+/** The condition in SQL, and its parameters. Rows that it finds may be others, too. */
 function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
   switch (filter.kind) {
     case 'holder':
@@ -306,15 +309,8 @@ function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
       return ['context ->> 0 = ?', filter.id];
     case 'prefixes':
       return ['cells ->> 2 in (select value from json_each(?))', JSON.stringify(filter.prefixes)];
-    case 'model': {
-      const [beginning, end] = patternParts(filter.model) ?? [];
-      if (beginning === undefined || end === undefined)
-        return ['holder = ? and cells ->> 3 = ?', filter.holderId, filter.model];
-      const name = '(cells ->> 3)';
-      const matches = `substr(${name}, 1, length(?2)) = ?2 and substr(${name}, length(${name}) - length(?3) + 1) = ?3`;
-      const isLonger = `length(${name}) > length(?2) + length(?3)`;
-      return [`holder = ?1 and (${isLonger} and ${matches})`, filter.holderId, beginning, end];
-    }
+    case 'model':
+      return ['holder = ?', filter.holderId];
   }
 }
 

@@ -1,7 +1,7 @@
 // A usage row as text: in outbox files, and in lines of files (`.aside`, and `.jsonl` of the former format). It is validated when it is
 // read, because a damaged disk can return anything.
 import {
-  countsFor,
+  countsInScope,
   USAGE_SUMS,
   type UsageRow,
   type UsageScope,
@@ -25,7 +25,7 @@ export function isAmong(filter: PendingFilter, { holderId, teamId, prefix, model
     case 'prefixes':
       return filter.prefixes.includes(prefix);
     case 'model':
-      return holderId === filter.holderId && countsFor(filter.model, model);
+      return holderId === filter.holderId && countsInScope(filter, model);
   }
 }
 

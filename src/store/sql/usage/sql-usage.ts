@@ -121,7 +121,7 @@ function periodsOf(scope: UsageScope, day: string): RawBuilder<unknown> {
     scope.kind === 'holder'
       ? sql`holder_id = ${scope.id}`
       : scope.kind === 'model'
-        ? sql`holder_id = ${scope.holderId} and ${isOfModel(scope.model)}`
+        ? sql`holder_id = ${scope.holderId} and ${isOfModel(scope.model)} and not ${isOfAny(scope.except)}`
         : sql`holder_id = (select holder_id from keys where prefix = ${scope.lineage})
           and prefix in (${prefixes(scope.lineage)})`;
   return sql`select case when substr(hour, 1, 10) = ${day} then 1 else 0 end as in_day, 1 as in_month, ${COUNTED}
@@ -137,6 +137,15 @@ function isOfModel(entry: string): RawBuilder<unknown> {
   return sql`(model = ${entry} or (length(model) > ${sql.lit(first + last)}
     and substr(model, 1, ${sql.lit(first)}) = ${beginning}
     and substr(model, length(model) - ${sql.lit(last - 1)}) = ${end}))`;
+}
+
+function isOfAny(entries: readonly string[] = []): RawBuilder<unknown> {
+  // Not a chain of conditions, which a database bounds: a configuration may have thousands of names.
+  const names = sql.join(entries.map((entry) => sql`${entry}`));
+  const patterns = entries.filter((entry) => patternParts(entry) !== undefined).map(isOfModel);
+  return entries.length === 0
+    ? sql`(1 = 0)`
+    : sql`(model in (${names}) or ${sql.join([sql`1 = 0`, ...patterns], sql` or `)})`;
 }
 
 function prefixes(lineage: string): RawBuilder<unknown> {
