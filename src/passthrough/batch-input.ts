@@ -4,7 +4,10 @@ import { foldSteps } from '../config/schema/body-rules.ts';
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
-import { jsonString, scanRequest, spliceSpans, textAt } from '../proxy/request/request-scan.ts';
+import { checkMembers, withFoundMembers } from '../proxy/request/member-edits.ts';
+import { bodyFor } from '../proxy/request/request-rewrite.ts';
+import { scanRequest, textAt } from '../proxy/request/request-scan.ts';
+import type { Route, Target } from '../proxy/routes/route-table.ts';
 import { type FoundMembers, WatchedMembers } from '../proxy/routes/watched-members.ts';
 import type { Span } from '../wire/json.ts';
 
@@ -51,13 +54,15 @@ export function batchOrderOf(body: Buffer): BatchOrder {
   return { inputFile, span, endpoint: textAt(body, spanOf(body, found, ENDPOINT)) };
 }
 
-/** The model of a line, and how it is replaced. */
-export interface LineModel {
+/** The request of a line. */
+export interface LineRequest {
   readonly model: string;
   /** Models that it names beside its own. */
   readonly others: readonly string[];
-  /** The line with the model's name at the upstream. */
-  rewrite(model: string): Buffer;
+  /** @throws GatewayError as `checkMembers` */
+  check(route: Pick<Route, 'rejected' | 'targets' | 'watched'>): void;
+  /** The line as the target gets it. @throws GatewayError as `check` */
+  rewrite(route: Pick<Route, 'watched'>, target: Target): Buffer;
 }
 
 /**
@@ -66,11 +71,11 @@ export interface LineModel {
  * @param isOfBatch whether a `url` is the endpoint of the batch
  * @throws GatewayError as `scanRequest`, for the body of the line; invalid_value for another `url`
  */
-export function modelOfLine(
+export function requestOfLine(
   line: Buffer,
   endpoint: Pick<Endpoint, 'wanted' | 'otherModels'>,
   isOfBatch: (url: string) => boolean,
-): LineModel {
+): LineRequest {
   const found = LINE_MEMBERS.search(line);
   const url = spanOf(line, found, URL_MEMBER);
   if (url !== undefined && !isOfBatch(textAt(line, url) ?? ''))
@@ -79,20 +84,13 @@ export function modelOfLine(
   if (span === undefined) throw invalid(ROOT, 'is missing in a line of the input file');
   const body = line.subarray(span.start, span.end);
   const scan = scanRequest(body, endpoint.wanted);
-  const { model, modelSpan, insertAt, isEmpty } = scan;
   return {
-    model,
+    model: scan.model,
     others: endpoint.otherModels?.(body, scan) ?? [],
-    rewrite(name) {
-      const value = jsonString(name);
-      const edit =
-        modelSpan === null
-          ? {
-              span: { start: insertAt, end: insertAt },
-              bytes: Buffer.concat([Buffer.from(`${isEmpty ? '' : ','}"model":`), value]),
-            }
-          : { span: modelSpan, bytes: value };
-      const rewritten = spliceSpans(body, [edit]);
+    check: (route) => checkMembers(route, body, withFoundMembers(route, body, scan)),
+    rewrite(route, target) {
+      const adapted = bodyFor(target, body, withFoundMembers(route, body, scan), false);
+      const rewritten = Buffer.isBuffer(adapted) ? adapted : adapted.toBuffer();
       return Buffer.concat([line.subarray(0, span.start), rewritten, line.subarray(span.end)]);
     },
   };

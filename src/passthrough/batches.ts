@@ -1,5 +1,5 @@
-// Batches of routed models: checks the model of the input file, and rewrites its name line by line where it has another one at the
-// upstream. passthrough-endpoint.ts makes the calls; batch-usage.ts counts what a batch used.
+// Batches of routed models: checks the lines of the input file, and rewrites them where the target has another name or body rules.
+// passthrough-endpoint.ts makes the calls; batch-usage.ts counts what a batch used.
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Principal } from '../auth/key/principal.ts';
@@ -15,16 +15,9 @@ import {
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
-import type { RouteTable } from '../proxy/routes/route-table.ts';
+import type { Route, RouteTable, Target } from '../proxy/routes/route-table.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import {
-  BatchInput,
-  batchOrderOf,
-  type LineModel,
-  linesOf,
-  MAX_BATCH_INPUT,
-  modelOfLine,
-} from './batch-input.ts';
+import { BatchInput, batchOrderOf, linesOf, MAX_BATCH_INPUT, requestOfLine } from './batch-input.ts';
 
 export interface BatchCall {
   readonly exchange: Exchange;
@@ -48,31 +41,27 @@ export interface PreparedBatch {
 }
 
 /**
- * Checks the input file of a batch, which never changes, and replaces it by one with the name of the model at the upstream.
+ * Checks the input file of a batch, which never changes, and replaces it by one that the target of its model takes.
  * @param body of the request, a valid JSON text
  * @throws GatewayError for a line that is no valid request, several models, a model that the key may not use or that the upstream does
- *   not serve, spent limits, and references to objects that are not the holder's
+ *   not serve, members that it rejects, spent limits, and references to objects that are not the holder's
  */
 export async function prepareBatch(call: BatchCall, body: Buffer): Promise<PreparedBatch> {
   const { upstream, principal, config, routes, metering, exchange } = call;
   const { inputFile, span, endpoint: path = '' } = batchOrderOf(body);
   const endpoint = endpointOfBatch(path);
   routes.checkEndpoint(principal, endpoint.name);
-  const model = await modelOfFile(call, inputFile, endpoint);
-  const route = routes.resolve(model, principal, endpoint.name);
-  const target = route.targets.find((each) => each.upstream === upstream);
-  if (target === undefined) {
-    const message = `The model '${model}' has no target at the upstream that runs batches.`;
-    throw new GatewayError('endpoint_not_offered', message, { param: 'model' });
-  }
+  const { route, target } = await placeOfFile(call, inputFile, endpoint);
+  const { model } = route;
   const scopes = await metering.scopes.of(principal, config, route.entry);
   refuseUnpriced(config.budgets, scopes, { targets: [target] });
   const request = { exchange, principal, route, scopes, tiers: config.tiers };
   const rejection = await RunningReservation.rejectionOf(metering, request, target.price);
   if (rejection !== undefined) throw rejection;
-  if (target.model === model) return { body, model: nameOf(path, model) };
+  const isSame = target.model === model && target.edits === undefined;
+  if (isSame && upstream.config.send_model !== false) return { body, model: nameOf(path, model) };
   const boundary = `tollgate-${randomBytes(16).toString('hex')}`;
-  const form = Readable.from(formOf(call, { inputFile, endpoint, model: target.model, boundary }));
+  const form = Readable.from(formOf(call, { inputFile, endpoint, route, target, boundary }));
   const file = await call.upload(form, `multipart/form-data; boundary=${boundary}`);
   return {
     body: spliceSpans(body, [{ span, bytes: Buffer.from(JSON.stringify(file)) }]),
@@ -80,41 +69,57 @@ export async function prepareBatch(call: BatchCall, body: Buffer): Promise<Prepa
   };
 }
 
-/** The one model of all lines. Errors about objects take precedence, so that they are the same for every line. */
-async function modelOfFile(call: BatchCall, file: string, endpoint: Endpoint): Promise<string> {
+/** Where a batch runs: the route of the one model of all its lines, and its target at the upstream. */
+interface BatchPlace {
+  readonly route: Route;
+  readonly target: Target;
+}
+
+/** Checks all lines. Errors about objects take precedence, so that they are the same for every line. */
+async function placeOfFile(call: BatchCall, file: string, endpoint: Endpoint): Promise<BatchPlace> {
   const { upstream, objects, contentOf, routes, principal } = call;
   // Its lines are requests for models, which may also refer to shared objects.
   const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
-  let model: string | undefined;
+  let place: BatchPlace | undefined;
   let fault: unknown;
   for await (const line of linesOf(contentOf(file, MAX_BATCH_INPUT))) {
     await input.add(line);
+    if (fault !== undefined) continue;
     try {
-      const { model: named, others } = modelOfLine(line, endpoint, servedBy(endpoint));
-      if (model !== undefined && named !== model)
+      const request = requestOfLine(line, endpoint, servedBy(endpoint));
+      place ??= placeOf(call, request.model, endpoint);
+      if (request.model !== place.route.model)
         throw invalidFile('has lines with several models; a batch has one');
-      model = named;
-      for (const name of others) routes.checkOther(name, principal);
+      for (const name of request.others) routes.checkOther(name, principal);
+      request.check({ ...place.route, targets: [place.target] });
     } catch (error) {
-      fault ??= error;
+      fault = error;
     }
   }
   await input.end();
   if (fault !== undefined) throw fault;
-  if (model === undefined) throw invalidFile('has no lines');
-  return model;
+  if (place === undefined) throw invalidFile('has no lines');
+  return place;
 }
 
-interface RewrittenFile {
+/** @throws GatewayError model_not_found or endpoint_not_offered */
+function placeOf({ routes, principal, upstream }: BatchCall, model: string, { name }: Endpoint): BatchPlace {
+  const route = routes.resolve(model, principal, name);
+  const target = route.targets.find((each) => each.upstream === upstream);
+  if (target !== undefined) return { route, target };
+  const message = `The model '${model}' has no target at the upstream that runs batches.`;
+  throw new GatewayError('endpoint_not_offered', message, { param: 'model' });
+}
+
+interface RewrittenFile extends BatchPlace {
   readonly inputFile: string;
   readonly endpoint: Endpoint;
-  readonly model: string;
   readonly boundary: string;
 }
 
 /** The form that uploads the rewritten file. It is made while it is sent, because a file may have 200 MB. */
 async function* formOf(call: BatchCall, file: RewrittenFile): AsyncGenerator<Buffer, void> {
-  const { inputFile, endpoint, model, boundary } = file;
+  const { inputFile, endpoint, route, target, boundary } = file;
   const field = (head: string) => `--${boundary}\r\ncontent-disposition: form-data; ${head}`;
   const head = [
     field('name="purpose"\r\n\r\nbatch\r\n'),
@@ -122,8 +127,7 @@ async function* formOf(call: BatchCall, file: RewrittenFile): AsyncGenerator<Buf
   ];
   yield Buffer.from(head.join(''));
   for await (const line of linesOf(call.contentOf(inputFile, MAX_BATCH_INPUT))) {
-    const named: LineModel = modelOfLine(line, endpoint, servedBy(endpoint));
-    yield named.rewrite(model);
+    yield requestOfLine(line, endpoint, servedBy(endpoint)).rewrite(route, target);
     yield Buffer.from('\n');
   }
   yield Buffer.from(`\r\n--${boundary}--\r\n`);

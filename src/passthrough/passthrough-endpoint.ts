@@ -19,6 +19,7 @@ import { HolderObjects } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { RunningReservation } from '../proxy/reservation/running-reservation.ts';
+import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
@@ -43,6 +44,8 @@ const MAX_ERROR = 1024 * 1024;
 const OTHER_API = "This URL is of OpenAI's API here, and not offered to clients of Anthropic's.";
 const NO_BODY = Buffer.alloc(0);
 const NONE: ReadonlySet<string> = new Set();
+/** What runs a model that the gateway does not route has no price. */
+const UNPRICED = { targets: [{ weight: 1 }] };
 
 interface PassthroughOptions extends BatchUsageOptions {
   readonly authenticator: Authenticator;
@@ -126,10 +129,9 @@ export class Passthrough {
     const found = findOperation(exchange.method, path);
     const { runs } = found.operation;
     if (runs !== undefined) requireAllModels(principal, runs);
-    const reservation = await RunningReservation.open(
-      metering,
-      await this.#order(exchange, principal, config),
-    );
+    const order = await this.#order(exchange, principal, config);
+    if (runs !== undefined) refuseUnpriced(config.budgets, order.whole, UNPRICED);
+    const reservation = await RunningReservation.open(metering, order);
     const call = {
       exchange,
       principal,
@@ -173,6 +175,7 @@ export class Passthrough {
     return {
       exchange,
       principal,
+      whole: scopes,
       scopes: changeLimits(scopes, (limits) =>
         pickLimits(limits, ({ counts }) => counts === 'requests' || counts === 'running'),
       ),

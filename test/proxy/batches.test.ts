@@ -23,6 +23,20 @@ beforeAll(async () => {
     models: {
       mine: { ...target('theirs'), price: { input: 2, output: 8 } },
       same: { ...target('same'), price: { input: 2, output: 8 } },
+      ruled: {
+        targets: [
+          {
+            upstream: 'up',
+            model: 'ruled',
+            body: {
+              refuse: ['service_tier'],
+              remove: ['seed'],
+              rename: { max_tokens: 'max_completion_tokens' },
+              set: { user: 'gateway' },
+            },
+          },
+        ],
+      },
       parts: {
         ...target('parts'),
         price: { input: 2, output: 8, cache_write: 3, audio_output: 40, request: 0.01 },
@@ -109,6 +123,19 @@ describe('the input file', () => {
     expect(batch.input_file_id).toBe(input);
   });
 
+  test('is changed by the body rules of the target, also under the same name', async () => {
+    const client = clientOf(await gateway.issueKey('Pro'));
+    const { batch } = await create(client, line('ruled', ',"seed":1,"max_tokens":5,"top_p":1.0'));
+    const { body } = JSON.parse(sentOf(batch.input_file_id));
+    expect(body).toEqual({
+      model: 'ruled',
+      messages: [],
+      max_completion_tokens: 5,
+      top_p: 1,
+      user: 'gateway',
+    });
+  });
+
   test('may leave out the model where the endpoint has a default, which is routed', async () => {
     const client = clientOf(await gateway.issueKey('Pro'));
     const { batch } = await create(client, '{"body":{"input":"a"}}\n{"body":{}}', '/v1/moderations');
@@ -151,6 +178,12 @@ describe('the input file', () => {
       'invalid_value',
     ],
     ['no model', '{"body":{"messages":[]}}', 400, 'missing_required_parameter'],
+    [
+      'a member that a rule refuses',
+      `${line('ruled')}\n${line('ruled', ',"Service_tier":"priority"')}`,
+      400,
+      'unsupported_parameter',
+    ],
     ['two models in a line', '{"body":{"model":"mine","model":"pro"}}', 400, 'duplicate_parameter'],
     ['another spelling of the model', '{"body":{"Model":"pro","model":"mine"}}', 400, 'duplicate_parameter'],
     ['two bodies', '{"body":{"model":"mine"},"body":{"model":"pro"}}', 400, 'duplicate_parameter'],

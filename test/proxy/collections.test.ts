@@ -20,7 +20,10 @@ beforeAll(async () => {
     upstreams: { up: upstream.baseUrl },
     config: {
       passthrough: { upstream: 'up', paths: [...PASSTHROUGH_PATHS] },
-      tiers: { Pro: { requests_per_minute: 100_000 } },
+      currency: 'EUR',
+      budgets: { unpriced: 'refuse' },
+      models: { m: { targets: [{ upstream: 'up', model: 'm' }], price: { input: 1, output: 1 } } },
+      tiers: { Lite: { budget: { per_day: 5 } }, Pro: { requests_per_minute: 100_000 } },
     },
   });
   keys = [await gateway.issueKey('Pro'), await gateway.issueKey('Pro')];
@@ -195,4 +198,17 @@ test.each([
   const response = await fetch(`${gateway.url}/v1/videos`, { method: 'POST', headers, body });
   const text = await response.text();
   expect([response.status, JSON.parse(text).error?.code]).toEqual([status, code]);
+});
+
+test('a call that runs a model without a price is rejected where a budget could not count it', async () => {
+  const key = await gateway.issueKey('Lite');
+  const client = new OpenAI({ apiKey: key, baseURL: `${gateway.url}/v1`, maxRetries: 0 });
+  upstream.asked.length = 0;
+  await expect(client.videos.create({ prompt: 'a' })).rejects.toMatchObject({
+    status: 403,
+    code: 'model_unpriced',
+  });
+  expect(upstream.asked).toEqual([]);
+  expect((await client.containers.create({ name: 'a' })).id).toMatch(/^cntr_/);
+  expect((await one.videos.create({ prompt: 'a' })).id).toMatch(/^video_/);
 });

@@ -3,7 +3,7 @@ import { priceAt } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Scopes } from '../../limits/scope.ts';
-import type { Route } from '../routes/route-table.ts';
+import type { Target } from '../routes/route-table.ts';
 
 /**
  * @param scopes of the request; without a limit of cost nothing is rejected
@@ -12,7 +12,7 @@ import type { Route } from '../routes/route-table.ts';
 export function refuseUnpriced(
   { unpriced }: DynamicConfig['budgets'],
   { maxCost }: Pick<Scopes, 'maxCost'>,
-  { targets }: Pick<Route, 'targets'>,
+  { targets }: { readonly targets: readonly Pick<Target, 'price' | 'weight'>[] },
 ): void {
   if (unpriced === 'allow' || maxCost === Number.POSITIVE_INFINITY) return;
   const at = Date.now();
