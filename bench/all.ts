@@ -23,6 +23,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     words: ['bench/growth.ts', '--write'],
   },
   { blocks: ['keys'], words: ['bench/many-keys.ts', '--write'] },
+  { blocks: ['searches'], words: ['bench/searches.ts', '--write'] },
   { blocks: ['overload'], words: ['bench/overload.ts', '--write'] },
   { blocks: ['workers'], words: ['bench/workers.ts', '--write'] },
   { blocks: ['replicas'], words: ['bench/replicas.ts', '--write'] },

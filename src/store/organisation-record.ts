@@ -74,7 +74,7 @@ export interface OrganisationStore {
   teamHistory(id: string): Promise<readonly TeamEvent[]>;
   /** Teams with a version above `version`, in its order. */
   teamsAfter(version: number, limit: number): Promise<readonly Team[]>;
-  /** Ordered by id. @param limit 1 to 1000 */
+  /** Ordered by name where that is a condition, else by label, else by id. @param limit 1 to 1000 */
   searchHolders(filter: HolderFilter, limit: number, after?: string): Promise<readonly HolderSummary[]>;
   /** Number of active keys whose expiry is in this time, RFC 3339, UTC. */
   countExpiring(from: string, to: string): Promise<number>;

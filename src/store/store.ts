@@ -109,7 +109,7 @@ export interface Store {
   /** Changes an active key and, in the same transaction, raises its version and writes an event `changed`. */
   changeKey(prefix: Prefix, change: ActiveKeyChange, by: Authorship): Promise<KeyChangeResult>;
 
-  /** Keys by the name of the holder where that is a condition, by holder, by expiry, or else in the order of issue. */
+  /** Keys by the name of the holder where that is a condition, else by expiry, last use, label, or in the order of issue. */
   listKeys(filter: KeyFilter): Promise<readonly ListedKey[]>;
 
   /** The changes of one key, oldest first. */

@@ -1,11 +1,13 @@
 // A store as an older version migrates it, and as its statements or those of a person in a shell find it.
 import { DatabaseSync } from 'node:sqlite';
+import type { Kysely } from 'kysely';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { postgresKysely } from '../../src/store/postgres/postgres.ts';
 import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { type MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
+import type { Tables } from '../../src/store/schema/tables.ts';
 import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
@@ -15,22 +17,24 @@ import { distinct } from './usage-samples.ts';
 
 /** As an older version does it. */
 export async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
-  if (address.kind === 'sqlite') {
-    const lane = new SqliteQueue(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
-    await migrate(sqliteKysely(lane), SQLITE, migrations);
-    await lane.close();
-    return;
-  }
+  const db = readerOf(address);
+  await migrate(db, address.kind === 'sqlite' ? SQLITE : POSTGRES, migrations);
+  await db.destroy();
+}
+
+/** One connection, for queries. `destroy` closes it. */
+export function readerOf(address: StoreAddress): Kysely<Tables> {
+  if (address.kind === 'sqlite')
+    return sqliteKysely(new SqliteQueue(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 }));
   const pool = new PostgresPool(readAddress(address.url).server, {
     connections: 1,
-    maxWaiting: 1,
+    maxWaiting: 10,
     connectMs: 10_000,
     callMs: 10_000,
     statementMs: 10_000,
     lockMs: 9000,
   });
-  await migrate(postgresKysely(pool), POSTGRES, migrations);
-  await pool.close();
+  return postgresKysely(pool);
 }
 
 /** As a hand in a shell does it. */

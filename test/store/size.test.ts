@@ -1,16 +1,22 @@
 // Searches and reports among many holders: their plans use indexes, whatever the size. `STORE_SIZE=1000000 npx vitest run
 // test/store/size.test.ts` also measures them among that many holders, and reports of a year of a hundredth as many keys.
 import { DatabaseSync } from 'node:sqlite';
+import { type Kysely, sql } from 'kysely';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { HolderFilter, KeyFilter } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import { PostgresLease } from '../../src/store/postgres/postgres-lease.ts';
+import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
+import type { Tables } from '../../src/store/schema/tables.ts';
+import { searchHolders } from '../../src/store/sql/search/holder-search.ts';
+import { listKeys } from '../../src/store/sql/search/key-search.ts';
+import type { Searched } from '../../src/store/sql/search/search-conditions.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { USAGE_SUMS } from '../../src/store/usage-record.ts';
-import { run } from './older.ts';
+import { readerOf, run } from './older.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
 
 const SIZE = Number(process.env['STORE_SIZE'] ?? 2000);
@@ -57,18 +63,41 @@ const NUMBERS = {
   PostgreSQL: (count: number) => `select generate_series(0, ${count - 1}) as n`,
 } as const;
 
-/** Of keys. The index that leads, by what a list is of. */
-const LISTS: readonly (readonly [string, Omit<KeyFilter, 'limit'>, RegExp])[] = [
-  ['a rare state', { state: 'revoked' }, /keys_ended/],
-  ['a state that no key has', { state: 'invalidated' }, /keys_ended/],
-  ['active keys', { state: 'active' }, /keys_active|keys_pkey|SCAN keys/],
-  ['a rare state of a wide tier', { state: 'revoked', tier: 'Lite' }, /keys_ended/],
-  ['a name', { name: 'name 1234' }, /holders_by_name/],
-  ['the beginning of all names', { name: 'n' }, /holders_by_name/],
-  ['active keys of a name', { state: 'active', name: 'n' }, /holders_by_name/],
-  ['a wide tier', { tier: 'Lite' }, /holders_by_tier|holders_pkey/],
-  ['a team', { teamId: 't7' }, /holders_by_team/],
-  ['an expiry', { expiresBefore: '2031' }, /keys_by_expiry/],
+/** Of keys. The indexes that lead: where the condition with the order does, and else. */
+const LISTS: readonly (readonly [string, Omit<KeyFilter, 'limit'>, RegExp, RegExp?])[] = [
+  ['nothing', {}, /key_search_pkey|SCAN s\b/],
+  ['a rare state', { state: 'revoked' }, /key_search_by_kind/],
+  ['a state that no key has', { state: 'invalidated' }, /key_search_by_kind/],
+  ['a rare state of a wide tier', { state: 'revoked', tier: 'Lite' }, /key_search_by_kind/],
+  ['a name', { name: 'name 1234' }, /key_search_by_name/],
+  ['active keys of a name', { state: 'active', name: 'n' }, /key_search_by_name/],
+  ['a team', { teamId: 't7' }, /key_search_by_team/],
+  ['active keys of a team', { teamId: 't7', state: 'active' }, /key_search_by_team/],
+  ['an expiry', { expiresBefore: '2031' }, /key_search_by_expiry/],
+  ['a use', { unusedSince: '2031' }, /key_search_by_use/],
+  ['a use that no active key has', { unusedSince: '2000', state: 'active' }, /key_search_by_use/],
+  ['a label', { labels: { cost_center: 'c123' } }, /labels_by_value/],
+  ['the beginning of all labels', { labels: { cost_center: 'c*' } }, /labels_by_value/],
+  [
+    'a label of a team',
+    { labels: { cost_center: 'c*' }, teamId: 't7' },
+    /labels_by_value|key_search_by_team/,
+    /key_search_by_team/,
+  ],
+  [
+    'a name and an expiry',
+    { name: 'n', expiresBefore: '2031' },
+    /key_search_by_name/,
+    /key_search_by_expiry/,
+  ],
+  ['a name and a use', { name: 'name 12', unusedSince: '2031' }, /key_search_by_name/, /key_search_by_name/],
+  [
+    'an expiry and a label',
+    { labels: { cost_center: 'c12' }, expiresBefore: '2031' },
+    /key_search_by_expiry/,
+    /labels_by_value/,
+  ],
+  ['a holder', { holderId: 'h0000007', state: 'active' }, /keys_by_holder/],
 ];
 
 const SEARCHES: readonly (readonly [string, HolderFilter])[] = [
@@ -78,6 +107,8 @@ const SEARCHES: readonly (readonly [string, HolderFilter])[] = [
   ['standing', { standing: 'suspended' }],
   ['label', { labels: { cost_center: 'c123' } }],
   ['beginning of a label', { labels: { cost_center: 'c123*' } }],
+  ['name and tier', { name: 'n', tier: 'Lite' }],
+  ['label and tier', { labels: { cost_center: 'c*' }, tier: 'Lite' }],
 ];
 
 const REPORTS = {
@@ -92,6 +123,8 @@ describe.each(STORE_KINDS)(
     let source: StoreSource;
     let address: StoreAddress;
     let store: Store;
+    let reader: Kysely<Tables>;
+    let database: Searched;
 
     beforeAll(async () => {
       source = await start();
@@ -102,9 +135,12 @@ describe.each(STORE_KINDS)(
       await run(address, data(isSqlite ? NUMBERS.SQLite : NUMBERS.PostgreSQL, zeros));
       // A gateway has no statistics in SQLite.
       if (!isSqlite) await run(address, ['analyze']);
+      reader = readerOf(address);
+      database = { reader, byBytes: sql.raw(isSqlite ? '' : POSTGRES.types.byBytes) };
     }, timeout + 600_000);
 
     afterAll(async () => {
+      await reader.destroy();
       await store.close();
       await source[Symbol.asyncDispose]();
     });
@@ -147,28 +183,38 @@ describe.each(STORE_KINDS)(
 
     /** Neither database may read these as a whole. `u` is a table of usage in reports, and the few rows of a subquery in limits. */
     const WHOLE =
-      /\bSCAN (?:holders|keys|labels|teams|usage_hours|usage_days|usage_months|u)\b(?! USING)|Seq Scan on (?:holders|keys|labels|usage_(?:hours|days|months))\b/;
+      /\bSCAN (?:s|h|k|l|holders|keys|key_search|labels|teams|usage_hours|usage_days|usage_months|u)\b(?! USING)|Seq Scan on (?:holders|keys|key_search|labels|usage_(?:hours|days|months))\b/;
 
-    test.each(SEARCHES)('a search by %s reads an index', async (what, filter) => {
-      const { plans, ms } = await plansOf(async () => {
-        const found = await store.organisation.searchHolders(filter, 100);
-        expect(found.length).toBeGreaterThan(0);
-      });
-      expect(plans).not.toMatch(WHOLE);
-      expect(plans).toMatch(new RegExp(what.includes('label') ? 'labels_by_value' : `holders_by_${what}`));
-      if (IS_MEASURED) process.stderr.write(`${name}: search by ${what}: ${ms.toFixed(1)} ms\n`);
+    test.each(SEARCHES)('a search by %s reads an index, whichever leads', async (what, filter) => {
+      for (const few of [0, 5000]) {
+        const { plans, ms } = await plansOf(async () => {
+          const found = await searchHolders(database, filter, 51, undefined, few);
+          expect(found.length).toBeGreaterThan(0);
+          await searchHolders(database, filter, 51, found.at(-1)?.id, few);
+        });
+        expect(plans).not.toMatch(WHOLE);
+        expect(plans).toMatch(
+          new RegExp(what.includes('label') ? 'labels_by_value' : `holders_by_${what.split(' ')[0]}`),
+        );
+        if (IS_MEASURED) process.stderr.write(`${name}: search by ${what}: ${ms.toFixed(1)} ms\n`);
+      }
     });
 
-    test.each(LISTS)(
+    test.each(LISTS.map(([what, filter, index, ofFew = index]) => [what, filter, index, ofFew] as const))(
       'a list of keys by %s reads its index, and its next page too',
-      async (what, filter, index) => {
-        const { plans, ms } = await plansOf(async () => {
-          const found = await store.listKeys({ ...filter, limit: 51 });
-          const last = found.at(-1);
-          if (last !== undefined) await store.listKeys({ ...filter, limit: 51, after: last.prefix });
-        });
-        expect(plans).toMatch(index);
-        if (IS_MEASURED) process.stderr.write(`${name}: two pages of keys by ${what}: ${ms.toFixed(1)} ms\n`);
+      async (what, filter, index, ofFew) => {
+        for (const few of [0, 5000]) {
+          const { plans, ms } = await plansOf(async () => {
+            const found = await listKeys(database, { ...filter, limit: 51 }, few);
+            const last = found.at(-1);
+            if (last !== undefined)
+              await listKeys(database, { ...filter, limit: 51, after: last.prefix }, few);
+          });
+          expect(plans).toMatch(few === 0 ? index : ofFew);
+          if (what !== 'nothing') expect(plans).not.toMatch(WHOLE);
+          if (IS_MEASURED)
+            process.stderr.write(`${name}: two pages of keys by ${what}: ${ms.toFixed(1)} ms\n`);
+        }
       },
     );
 

@@ -48,7 +48,7 @@ export const OWNER_ROUTES = [
     name: 'keys.list',
     role: 'viewer',
     about:
-      'Keys: with `name` by the name of the holder, with a team, tier or label by holder, with `expires_before` by expiry, else in the order of issue.',
+      'Keys: with `name` by the name of the holder, else with `expires_before` by expiry, with `unused_since` by last use (never used first), with a label by its value and holder, else in the order of issue.',
     query: z.strictObject({
       ...PAGE,
       ...holderFilter,
@@ -79,7 +79,7 @@ export const OWNER_ROUTES = [
     path: '/holders',
     name: 'holders.list',
     role: 'viewer',
-    about: 'Holders, ordered by id; with `name` by name.',
+    about: 'Holders, ordered by id; with `name` by name, else with a label by its value.',
     query: z.strictObject({ ...PAGE, ...holderFilter, standing: standing.optional() }),
     answer: pageOf(listedHolder),
     run: async ({ desk: { store }, query }) => {

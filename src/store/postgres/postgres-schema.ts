@@ -1,6 +1,7 @@
 // What the schema has of its own in PostgreSQL: types, checks and triggers. Released migrations are immutable.
 import { sql } from 'kysely';
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
 /** Key of an advisory lock in the database. It is random, because programs that share it must not use the same. */
@@ -106,7 +107,44 @@ const OWN_STATEMENTS = {
     `create trigger keys_lineage after insert on keys
      for each row when (new.replaces is not null) execute function record_key_lineage()`,
   ],
+  15: [
+    ...searchFunction('search_added_key', SEARCH_CHANGES.keyAdded),
+    ...searchFunction('search_changed_key', SEARCH_CHANGES.keyChanged),
+    ...searchFunction(
+      'search_changed_holder',
+      // Uses of keys are recorded in the same order, so that neither waits for the other.
+      `perform 1 from key_search as s join keys as k on k.id = s.key_id where k.holder_id = new.id
+         order by k.prefix for update of s;
+       ${SEARCH_CHANGES.holderChanged}`,
+    ),
+    ...searchFunction('search_used_key', SEARCH_CHANGES.keyUsed),
+    `create trigger keys_search_added after insert on keys
+     for each row execute function search_added_key()`,
+    `create trigger keys_search_changed after update of state, expires_at on keys
+     for each row when (new.state is distinct from old.state or new.expires_at is distinct from old.expires_at)
+     execute function search_changed_key()`,
+    `create trigger holders_search_changed after update of tier, standing, label, team_id on holders
+     for each row when ((new.tier, new.standing, new.label, new.team_id)
+       is distinct from (old.tier, old.standing, old.label, old.team_id))
+     execute function search_changed_holder()`,
+    `create trigger key_uses_search_added after insert on key_uses
+     for each row execute function search_used_key()`,
+    `create trigger key_uses_search_changed after update of day on key_uses
+     for each row when (new.day is distinct from old.day) execute function search_used_key()`,
+  ],
 } as const;
+
+/** A trigger's function of one statement or more. It has the privileges of its owner: roles of earlier versions have none on the table. */
+function searchFunction(name: string, statements: string): readonly string[] {
+  return [
+    `create function ${name}() returns trigger language plpgsql
+     security definer set search_path from current as $search$
+     begin
+       ${statements};
+       return null;
+     end $search$`,
+  ];
+}
 
 export const POSTGRES: MigrationDialect = {
   types: {
@@ -114,6 +152,7 @@ export const POSTGRES: MigrationDialect = {
     text: 'text collate "C"',
     integer: 'bigint',
     id: 'bigint generated always as identity primary key',
+    key: 'bigint primary key',
     bytes: 'bytea',
     byteLength: 'octet_length',
     isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
@@ -142,4 +181,7 @@ export const POSTGRES: MigrationDialect = {
   async lock(trx) {
     await sql`select pg_advisory_xact_lock(${sql.lit(MIGRATION_LOCK)})`.execute(trx);
   },
+  // The row of a key's use may not be there yet, so the table is locked.
+  fillLocks: ['lock table key_uses in share mode'],
+  forShare: 'for share of k, h',
 };

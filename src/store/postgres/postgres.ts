@@ -13,6 +13,7 @@ import {
 import { DatabaseError } from 'pg';
 import { rejectNewStore } from '../earlier-store.ts';
 import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
+import { fillKeySearch } from '../schema/schema-search.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
@@ -65,6 +66,7 @@ const PRIVILEGES = {
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
   key_uses: ['select', 'insert', 'update'],
+  key_search: ['select', 'insert'],
   teams: ['select', 'insert', 'update', 'delete'],
   team_events: ['select', 'insert'],
   labels: ['select', 'insert', 'update', 'delete'],
@@ -109,6 +111,7 @@ export async function openPostgres(
     const isNew = await prepare(server, { ...OPENING, ...overrides }, async (db) => {
       const isNew = await migrate(db, POSTGRES, MIGRATIONS, () => rejectEmpty(signs));
       await rejectMissingPrivileges(db);
+      await fillKeySearch(db, POSTGRES);
       return isNew;
     });
     return storeOn(server, overrides, isNew);

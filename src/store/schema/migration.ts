@@ -10,6 +10,8 @@ export interface SqlTypes {
   readonly integer: string;
   /** A primary key whose values only grow. */
   readonly id: string;
+  /** A primary key with the values of another table's. */
+  readonly key: string;
   readonly bytes: string;
   /** The function that counts bytes. */
   readonly byteLength: string;
@@ -39,6 +41,9 @@ export interface MigrationDialect {
   tables(db: Kysely<Tables>): Promise<ReadonlyMap<string, readonly string[]>>;
   /** Locks out other migrating processes until the end of the transaction. */
   lock(trx: Transaction<Tables>): Promise<void>;
+  /** What keeps tables as they are while rows of `key_search` are made from them: statements, and the end of the query. */
+  readonly fillLocks: readonly string[];
+  readonly forShare: string;
 }
 
 /** Columns of an order that never change; triggers hold them. */

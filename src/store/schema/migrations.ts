@@ -8,6 +8,7 @@ import { KEYS_MIGRATIONS } from './schema-keys.ts';
 import { OBJECTS_MIGRATIONS } from './schema-objects.ts';
 import { OPERATORS_MIGRATIONS } from './schema-operators.ts';
 import { ORGANISATION_MIGRATIONS } from './schema-organisation.ts';
+import { SEARCH_MIGRATIONS } from './schema-search.ts';
 import { UPSTREAMS_MIGRATIONS } from './schema-upstreams.ts';
 import { USAGE_MIGRATIONS } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
@@ -22,6 +23,7 @@ export const MIGRATIONS: readonly Migration[] = [
     ...UPSTREAMS_MIGRATIONS,
     ...BUDGETS_MIGRATIONS,
     ...OPERATORS_MIGRATIONS,
+    ...SEARCH_MIGRATIONS,
   ],
 ].sort((a, b) => a.id - b.id);
 

@@ -52,6 +52,18 @@ export interface Tables {
       terms: Generated<string>;
     };
   key_uses: { prefix: Prefix; day: string };
+  /** For searches; triggers write it. */
+  key_search: {
+    key_id: number;
+    /** Initials of tier, standing and state. */
+    kind: string;
+    /** The holder's, in lower case. */
+    name: string | null;
+    team_id: string | null;
+    expires_at: string | null;
+    /** The last day of use; empty before the first. */
+    used: string;
+  };
   key_events: Columns<Omit<KeyChange, 'id' | 'actor'>> & {
     id: Generated<number>;
     actor: Generated<string | null>;

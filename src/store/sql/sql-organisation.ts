@@ -4,9 +4,10 @@ import { changedTerms, readTerms, termsChanges, writeTerms } from '../../config/
 import type { OrganisationStore, Team, TeamResult } from '../organisation-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
+import { labelsOf, searchHolders } from './search/holder-search.ts';
+import { labelConditions, nameBeginsWith } from './search/search-conditions.ts';
 import { type SqlDatabase, transact } from './sql-database.ts';
 import { changedLabels, labelTexts, readLabels, writeLabels } from './sql-holders.ts';
-import { labelConditions, labelsOf, nameBeginsWith, searchHolders } from './sql-search.ts';
 
 export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
   const { reader, writer, lockChangeFeed, elementsOf } = database;

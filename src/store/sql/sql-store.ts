@@ -9,6 +9,7 @@ import type { Store } from '../store.ts';
 import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
+import { listKeys } from './search/key-search.ts';
 import { sqlBilling } from './sql-billing.ts';
 import { sqlBudgets } from './sql-budgets.ts';
 import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
@@ -34,7 +35,6 @@ import { sqlObjects } from './sql-objects.ts';
 import { sqlOperators } from './sql-operators.ts';
 import { sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
-import { listKeys } from './sql-search.ts';
 import { sqlUpstreams } from './sql-upstreams.ts';
 import { sqlUsage } from './usage/sql-usage.ts';
 

@@ -1,5 +1,6 @@
 // What the schema has of its own in SQLite: types, checks and triggers. Released migrations are immutable.
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
 const EVENT_GUARDS = [
@@ -92,6 +93,19 @@ const OWN_STATEMENTS = {
        new.prefix, coalesce((select first from key_lineages where prefix = new.replaces), new.replaces)
      ); end`,
   ],
+  15: [
+    `create trigger keys_search_added after insert on keys begin ${SEARCH_CHANGES.keyAdded}; end`,
+    `create trigger keys_search_changed after update of state, expires_at on keys
+     when new.state is not old.state or new.expires_at is not old.expires_at
+     begin ${SEARCH_CHANGES.keyChanged}; end`,
+    `create trigger holders_search_changed after update of tier, standing, label, team_id on holders
+     when new.tier is not old.tier or new.standing is not old.standing
+       or new.label is not old.label or new.team_id is not old.team_id
+     begin ${SEARCH_CHANGES.holderChanged}; end`,
+    `create trigger key_uses_search_added after insert on key_uses begin ${SEARCH_CHANGES.keyUsed}; end`,
+    `create trigger key_uses_search_changed after update of day on key_uses
+     when new.day is not old.day begin ${SEARCH_CHANGES.keyUsed}; end`,
+  ],
 } as const;
 
 export const SQLITE: MigrationDialect = {
@@ -99,6 +113,7 @@ export const SQLITE: MigrationDialect = {
     text: 'text',
     integer: 'integer',
     id: 'integer primary key autoincrement',
+    key: 'integer primary key',
     bytes: 'blob',
     byteLength: 'length',
     isPrefix: (column) => `length(${column}) = 8 and ${column} not glob '*[^0-9a-f]*'`,
@@ -115,4 +130,6 @@ export const SQLITE: MigrationDialect = {
   },
   // Not needed: a transaction begins with the lock of the file.
   async lock() {},
+  fillLocks: [],
+  forShare: '',
 };

@@ -9,6 +9,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
 import { rejectNewStore, sizeOf } from '../earlier-store.ts';
 import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
+import { fillKeySearch } from '../schema/schema-search.ts';
 import type { Tables } from '../schema/tables.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
 import { readSecretCheck, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
@@ -56,9 +57,9 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
     const migrating = new SqliteQueue(writing, { ...WRITES, waitMs: OPEN_MS });
-    const isNew = await migrate(sqliteKysely(migrating), SQLITE, MIGRATIONS, () =>
-      rejectNew('the file has no tables'),
-    );
+    const db = sqliteKysely(migrating);
+    const isNew = await migrate(db, SQLITE, MIGRATIONS, () => rejectNew('the file has no tables'));
+    await fillKeySearch(db, SQLITE);
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
     const writable = new WriteState({ write: () => writeHeartbeat(writer) });

@@ -12,8 +12,8 @@ import {
   type UsageQuery,
   usageSums,
 } from '../../usage-record.ts';
+import { matchesLabel } from '../search/search-conditions.ts';
 import type { SqlDatabase } from '../sql-database.ts';
-import { matchesLabel } from '../sql-search.ts';
 
 /** All sums of a line are one text, because drivers are slow at many columns. It is empty without rows. */
 const TOTALS = totals((column) => sql`sum(${column})`);

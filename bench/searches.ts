@@ -1,0 +1,224 @@
+// Times every search of keys and holders, alone and in pairs, among a million holders, in SQLite and PostgreSQL. `node bench/searches.ts`;
+// `--help` says the rest.
+import { existsSync, statSync } from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+import { parseArgs } from 'node:util';
+import type { CompiledQuery } from 'kysely';
+import { Client } from 'pg';
+import type { StoreAddress } from '../src/config/schema/addresses.ts';
+import { type HolderFilter, isPrefix, type KeyFilter, type Prefix } from '../src/store/key-record.ts';
+import { openStore } from '../src/store/open.ts';
+import { PostgresLease } from '../src/store/postgres/postgres-lease.ts';
+import { SqliteQueue } from '../src/store/sqlite/sqlite-queue.ts';
+import type { Store } from '../src/store/store.ts';
+import { startPostgres } from '../test/helpers/postgres.ts';
+import { tempDir } from '../test/helpers/wait.ts';
+import { fillBlocks } from './blocks.ts';
+import { childrenOf, cpuMicroseconds } from './cpu.ts';
+import { figureOf } from './figures.ts';
+import { circumstances, describe } from './machine.ts';
+import { markdownTable } from './section.ts';
+import { fillStatements, MAX_HOLDERS, type Search, searches } from './subjects/many-holders.ts';
+
+const USAGE = `node bench/searches.ts [--holders N] [--store sqlite|postgres] [--rounds N] [--slow MS] [--only TEXT] [--file PATH] [--plans] [--write]
+
+  --holders N   holders, each with a key (default 1000000)
+  --store NAME  only this store
+  --rounds N    how often each search runs (default 5)
+  --slow MS     what is listed (default 50)
+  --only TEXT   only searches with this in their names
+  --file PATH   the SQLite store: filled where it is missing, and kept
+  --plans       also print the plans of what is listed
+  --write       also write the figures into docs/performance.md
+`;
+const PAGE = 51;
+/** Rows before the later page. */
+const DEEP = 5000;
+const LISTED = 12;
+/** A search that took longer once is not repeated, in milliseconds. */
+const HOPELESS_MS = 3000;
+
+interface Timed {
+  readonly name: string;
+  /** CPU time of this process and the database, which other programs on the machine do not add to; the median. */
+  readonly cpuMs: number;
+  readonly ms: number;
+  readonly run: () => Promise<unknown>;
+}
+
+interface Options {
+  readonly holders: number;
+  readonly rounds: number;
+  readonly slow: number;
+  readonly plans: boolean;
+  /** Part of the names of the searches. */
+  readonly only: string;
+}
+
+const tell = (line: string) => process.stderr.write(`${line}\n`);
+
+async function fill(address: StoreAddress, holders: number): Promise<void> {
+  await (await openStore(address, { isPatient: true })).close();
+  const began = performance.now();
+  const statements = fillStatements(address.kind, holders);
+  if (address.kind === 'sqlite') {
+    const database = new DatabaseSync(address.path);
+    database.exec('pragma synchronous = off; pragma cache_size = -1000000');
+    for (const statement of statements) database.exec(statement);
+    database.exec('pragma wal_checkpoint(truncate)');
+    database.close();
+  } else {
+    const client = new Client({ connectionString: address.url });
+    await client.connect();
+    for (const statement of statements) await client.query(statement);
+    // As autovacuum leaves a store.
+    await client.query('vacuum analyze');
+    await client.end();
+  }
+  tell(`${address.kind}: ${holders} holders written in ${((performance.now() - began) / 1000).toFixed(0)} s`);
+}
+
+async function timed(name: string, rounds: number, run: () => Promise<unknown>): Promise<Timed> {
+  const [cpu, wall]: [number[], number[]] = [[], []];
+  while (wall.length < rounds && (cpu[0] ?? 0) < HOPELESS_MS) {
+    const [began, used] = [performance.now(), usedCpuMs()];
+    await run();
+    wall.push(performance.now() - began);
+    cpu.push(usedCpuMs() - used);
+  }
+  return { name, ms: figureOf(wall).median, cpuMs: figureOf(cpu).median, run };
+}
+
+/** Of this process and the processes of PostgreSQL, if it runs one. */
+function usedCpuMs(): number {
+  const servers = childrenOf(process.pid).flatMap((pid) => [pid, ...childrenOf(pid)]);
+  return [process.pid, ...servers].reduce((sum, pid) => sum + cpuMicroseconds(pid) / 1000, 0);
+}
+
+/** The first page of a search, and one that begins `DEEP` rows later where there are as many. */
+async function timeSearch(store: Store, { of, name, filter }: Search, rounds: number): Promise<Timed[]> {
+  const list = (limit: number, after: string | undefined): Promise<readonly { readonly id: string }[]> =>
+    of === 'keys' ? keys(store, filter, limit, after) : holders(store, filter, limit, after);
+  const title = `${of}: ${name}`;
+  const result = [await timed(title, rounds, () => list(PAGE, undefined))];
+  if ((result[0]?.cpuMs ?? 0) > HOPELESS_MS) return result;
+  let last = (await list(PAGE, undefined)).at(-1)?.id;
+  if (last === undefined) return result;
+  for (let rows = 0; rows < DEEP; rows += 1000) last = (await list(1000, last)).at(-1)?.id ?? last;
+  result.push(await timed(`${title}, later page`, rounds, () => list(PAGE, last)));
+  return result;
+}
+
+async function keys(store: Store, filter: Omit<KeyFilter, 'limit'>, limit: number, last?: string) {
+  const after: Prefix | undefined = last !== undefined && isPrefix(last) ? last : undefined;
+  const found = await store.listKeys({ ...filter, limit, after });
+  return found.map(({ prefix }) => ({ id: prefix }));
+}
+
+async function holders(store: Store, filter: HolderFilter, limit: number, after?: string) {
+  return store.organisation.searchHolders(filter, limit, after);
+}
+
+/** The statements of a search with their plans. */
+async function plansOf(address: StoreAddress, run: () => Promise<unknown>): Promise<string> {
+  const statements: CompiledQuery[] = [];
+  const prototype = address.kind === 'sqlite' ? SqliteQueue.prototype : PostgresLease.prototype;
+  const original = prototype.executeQuery;
+  prototype.executeQuery = function execute<R>(this: typeof prototype, query: CompiledQuery) {
+    statements.push(query);
+    return original.call(this, query) as ReturnType<typeof original<R>>;
+  };
+  await run();
+  prototype.executeQuery = original;
+  const texts: string[] = [];
+  for (const { sql, parameters } of statements) {
+    texts.push(sql, JSON.stringify(parameters));
+    if (address.kind === 'sqlite') {
+      const database = new DatabaseSync(address.path);
+      const given = parameters.map((each) => (typeof each === 'number' ? each : String(each)));
+      const rows = database.prepare(`explain query plan ${sql}`).all(...given);
+      texts.push(...rows.map(({ detail }) => `  ${String(detail)}`));
+      database.close();
+    } else {
+      const client = new Client({ connectionString: address.url });
+      await client.connect();
+      const { rows } = await client.query(`explain analyze ${sql}`, [...parameters]);
+      texts.push(...rows.map((row) => `  ${String(row['QUERY PLAN'])}`));
+      await client.end();
+    }
+  }
+  return texts.join('\n');
+}
+
+async function measure(
+  address: StoreAddress,
+  { holders, rounds, slow, plans, only }: Options,
+): Promise<string> {
+  const store = await openStore(address, { isPatient: true });
+  const times: Timed[] = [];
+  for (const search of searches())
+    if (`${search.of}: ${search.name}`.includes(only))
+      times.push(...(await timeSearch(store, search, rounds)));
+  const worst = times.toSorted((a, b) => b.cpuMs - a.cpuMs);
+  if (plans)
+    for (const { name, cpuMs, run } of worst.filter((each) => each.cpuMs >= slow))
+      tell(`\n${name}: ${cpuMs.toFixed(1)} ms of CPU time\n${await plansOf(address, run)}`);
+  await store.close();
+  const size = address.kind === 'sqlite' ? `, ${(statSync(address.path).size / 2 ** 20).toFixed(0)} MiB` : '';
+  const within = (max: number) => `${times.filter(({ cpuMs }) => cpuMs <= max).length} within ${max} ms`;
+  const head = `${address.kind === 'sqlite' ? 'SQLite' : 'PostgreSQL'}, ${holders} holders${size}: ${times.length} searches, ${within(10)}, ${within(100)}; the slowest`;
+  return markdownTable(
+    [head, 'CPU ms', 'ms'],
+    worst.slice(0, LISTED).map(({ name, cpuMs, ms }) => [name, cpuMs.toFixed(1), ms.toFixed(1)]),
+  );
+}
+
+async function main(argv: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args: argv,
+    options: {
+      holders: { type: 'string', default: String(MAX_HOLDERS) },
+      store: { type: 'string' },
+      rounds: { type: 'string', default: '5' },
+      slow: { type: 'string', default: '50' },
+      only: { type: 'string', default: '' },
+      file: { type: 'string' },
+      plans: { type: 'boolean', default: false },
+      write: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  });
+  if (values.help) {
+    process.stdout.write(USAGE);
+    return;
+  }
+  const [holders, rounds, slow] = [Number(values.holders), Number(values.rounds), Number(values.slow)];
+  const options = { holders, rounds, slow, plans: values.plans, only: values.only };
+  const tables: string[] = [];
+  if (values.store !== 'postgres') {
+    await using folder = await tempDir();
+    const path = values.file ?? folder.file('tollgate.db');
+    const address = { kind: 'sqlite', path } as const;
+    if (!existsSync(path)) await fill(address, holders);
+    tables.push(await measure(address, options));
+  }
+  if (values.store !== 'sqlite') {
+    // As much memory as a server gives it.
+    await using server = await startPostgres({ shared_buffers: '2GB' });
+    const address = { kind: 'postgres', url: await server.createDatabase() } as const;
+    await fill(address, holders);
+    tables.push(await measure(address, options));
+  }
+  process.stdout.write(`\n${tables.join('\n')}`);
+  if (values.write) {
+    const command = ['node bench/searches.ts', ...argv].join(' ');
+    fillBlocks({
+      searches: `${tables.join('\n')}\nFrom \`${command}\`: ${describe(circumstances(undefined))}.`,
+    });
+  }
+}
+
+await main(process.argv.slice(2)).catch((error) => {
+  tell(`bench: ${error instanceof Error ? error.stack : String(error)}`);
+  process.exitCode = 1;
+});

@@ -1,0 +1,172 @@
+// The search for holders. The condition that finds few leads, and the others are checked; where all find many, the first one that has the
+// order of the list.
+import { type RawBuilder, sql } from 'kysely';
+import type { HolderFilter, OwnerLabels } from '../../key-record.ts';
+import type { HolderSummary } from '../../organisation-record.ts';
+import { holderFrom } from '../sql-holders.ts';
+import {
+  type Condition,
+  FEW,
+  hasLabel,
+  joined,
+  LAST,
+  matchesLabel,
+  nameBeginsWith,
+  narrowest,
+  type Searched,
+} from './search-conditions.ts';
+
+const ID = sql`h.id`;
+const HOLDERS = sql`holders as h`;
+
+interface List {
+  readonly condition: Condition;
+  /** Of a row of the tables, by the index of the order. */
+  readonly leads: RawBuilder<boolean>;
+  readonly order: readonly RawBuilder<unknown>[];
+  readonly from: RawBuilder<unknown>;
+  /** The id of a holder there; default `h.id`. */
+  readonly id?: RawBuilder<unknown>;
+}
+
+/** Holders, ordered by the first of these that the filter has: name, value of the first label; else by id. */
+export async function searchHolders(
+  database: Searched,
+  filter: HolderFilter,
+  limit: number,
+  after?: string,
+  maxFew = FEW,
+): Promise<readonly HolderSummary[]> {
+  const { reader } = database;
+  const lists = listsOf(database, filter);
+  const [list] = lists;
+  const from = list?.from ?? HOLDERS;
+  const order = [...(list?.order ?? []), list?.id ?? ID];
+  const position = after === undefined ? sql<boolean>`1 = 1` : await behind(after);
+  if (position === undefined) return [];
+  const few = await narrowest(
+    database,
+    lists.map(({ condition }) => condition),
+    maxFew,
+  );
+  const rest = lists.filter(({ condition }) => condition !== (few ?? list?.condition));
+  const conditions = [...rest.map(({ condition }) => condition.holds), position];
+  const { rows: found } = await sql<{ id: string }>`select ${ID} as id from ${
+    few === undefined
+      ? sql`${from} where ${joined([...(list === undefined ? [] : [list.leads]), ...conditions])}`
+      : sql`(${few.ids}) as few cross join ${from} where ${joined([sql`${ID} = few.id`, ...conditions])}`
+  } order by ${sql.join(order)} limit ${sql.lit(limit)}`.execute(reader);
+  const ids = found.map(({ id }) => id);
+  const [labels, summaries] = await Promise.all([labelsOf(database, ids), summariesOf(database, ids)]);
+  return ids.flatMap((id) => {
+    const summary = summaries.get(id);
+    return summary === undefined ? [] : [{ ...summary, labels: labels.get(id) ?? {} }];
+  });
+
+  /** The condition on rows behind a holder; undefined where the list does not have it. */
+  async function behind(id: string): Promise<RawBuilder<boolean> | undefined> {
+    const values = order.map((column, index) => sql`${column} as ${sql.ref(`v${index}`)}`);
+    const { rows } = await sql<Record<string, unknown>>`select ${sql.join(values)} from ${from}
+      where ${ID} = ${id}`.execute(reader);
+    const [row] = rows;
+    const own = order.map((_, index) => sql`${row?.[`v${index}`]}`);
+    return row && sql`(${sql.join(order)}) > (${sql.join(own)})`;
+  }
+}
+
+async function summariesOf(
+  { reader }: Searched,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, Omit<HolderSummary, 'labels'>>> {
+  if (ids.length === 0) return new Map();
+  const rows = await reader
+    .selectFrom('holders')
+    .leftJoin('teams', 'teams.id', 'holders.team_id')
+    .select(['holders.id', 'holders.tier', 'holders.standing', 'holders.label', 'holders.team_id'])
+    .select(['holders.terms', 'holders.created_at', 'teams.name as team'])
+    .select((eb) => [
+      eb
+        .selectFrom('keys')
+        .whereRef('keys.holder_id', '=', 'holders.id')
+        .where('keys.state', '=', 'active')
+        .select(eb.fn.countAll<number>().as('n'))
+        .as('keys'),
+      eb
+        .selectFrom('keys')
+        .innerJoin('key_uses', 'key_uses.prefix', 'keys.prefix')
+        .whereRef('keys.holder_id', '=', 'holders.id')
+        .select(({ fn }) => fn.max('key_uses.day').as('day'))
+        .as('lastUsed'),
+    ])
+    .where('holders.id', 'in', ids)
+    .execute();
+  return new Map(
+    rows.map((row) => [
+      row.id,
+      {
+        ...holderFrom(row),
+        team: row.team,
+        keys: Number(row.keys),
+        lastUsed: row.lastUsed,
+        createdAt: row.created_at,
+      },
+    ]),
+  );
+}
+
+/** @param ids at most 1000 */
+export async function labelsOf(
+  { reader }: Searched,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, OwnerLabels>> {
+  const found = new Map<string, Record<string, string>>();
+  if (ids.length === 0) return found;
+  const query = reader.selectFrom('labels').selectAll().where('owner_id', 'in', ids);
+  for (const { owner_id, name, value } of await query.orderBy('name').execute()) {
+    const labels = found.get(owner_id) ?? {};
+    labels[name] = value;
+    found.set(owner_id, labels);
+  }
+  return found;
+}
+
+/** The conditions, of which the first gives the list its order. */
+function listsOf(
+  { byBytes }: Searched,
+  { name, labels = {}, teamId, tier, standing }: HolderFilter,
+): readonly List[] {
+  const of = (
+    order: readonly RawBuilder<unknown>[],
+    leads: RawBuilder<boolean>,
+    holds: RawBuilder<boolean>,
+  ) => ({
+    ...{ order, leads, from: HOLDERS },
+    condition: { ids: sql`select h.id as id from holders as h where ${leads}`, holds },
+  });
+  const equal = (column: string, value: string | undefined): readonly List[] => {
+    if (value === undefined) return [];
+    const own = sql.ref(`h.${column}`);
+    return [of([], sql`${own} = ${value}`, sql`coalesce(${own}, '') = ${value}`)];
+  };
+  const folded = sql`lower(h.label)${byBytes}`;
+  const other = sql`coalesce(lower(h.label), ${sql.lit(LAST)})${byBytes}`;
+  return [
+    ...(name === undefined ? [] : [of([folded], nameBeginsWith(folded, name), nameBeginsWith(other, name))]),
+    ...Object.entries(labels).map(([label, value]): List => {
+      const leads = sql<boolean>`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
+      return {
+        leads,
+        order: [sql`l.value`],
+        id: sql`l.owner_id`,
+        from: sql`(select * from labels as l where ${leads}) as l join holders as h on h.id = l.owner_id`,
+        condition: {
+          ids: sql`select l.owner_id as id from labels as l where ${leads}`,
+          holds: hasLabel(ID, [label, value]),
+        },
+      };
+    }),
+    ...equal('team_id', teamId),
+    ...equal('tier', tier),
+    ...equal('standing', standing),
+  ];
+}

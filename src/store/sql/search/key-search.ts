@@ -1,0 +1,184 @@
+// The search for keys. It reads the table `key_search`, whose indexes begin with the kind of a key: what many keys have in common is one
+// stream of an index for each kind, in the order of the list. A condition that few keys meet leads, and the others are checked.
+import { type RawBuilder, sql } from 'kysely';
+import { TIERS } from '../../../config/schema/config-schema.ts';
+import { BILLING_STATUSES, KEY_STATES, type KeyFilter, type ListedKey } from '../../key-record.ts';
+import { SUMMARY, withHolder, withTerms } from '../sql-keys.ts';
+import {
+  type Condition,
+  FEW,
+  hasLabel,
+  joined,
+  LAST,
+  matchesLabel,
+  nameBeginsWith,
+  narrowest,
+  type Searched,
+} from './search-conditions.ts';
+
+/** Columns of the table, as an index has them and as none has. */
+const [NAME, EXPIRY, USE] = [sql`s.name`, sql`s.expires_at`, sql`s.used`];
+const OTHER_NAME = sql`coalesce(s.name, ${sql.lit(LAST)})`;
+const OTHER_EXPIRY = sql`coalesce(s.expires_at, ${sql.lit(LAST)})`;
+const OTHER_USE = sql`(s.used || '')`;
+const KEY = sql`s.key_id`;
+
+interface List {
+  readonly condition?: Condition;
+  /** Columns of the order before the id of the key. */
+  readonly order: readonly RawBuilder<unknown>[];
+  /** The tables of the order. */
+  readonly from: RawBuilder<unknown>;
+  /** Of a row of the table, by the index of the order. Without it the list is of a label. */
+  readonly leads?: RawBuilder<boolean>;
+}
+
+/**
+ * Keys, ordered by the first of these that the filter has: name of the holder, expiry, last use (keys that were never used are first), value
+ * of the first label and holder; else in the order of issue.
+ * @param maxFew how many keys a condition may find that leads without an order
+ */
+export async function listKeys(
+  database: Searched,
+  filter: KeyFilter,
+  maxFew = FEW,
+): Promise<readonly ListedKey[]> {
+  const { reader } = database;
+  const { after, limit } = filter;
+  const kinds = kindsOf(filter);
+  const lists = listsOf(filter, kinds);
+  const conditions = lists.flatMap(({ condition }) => (condition === undefined ? [] : [condition]));
+  const isOfKinds = kinds.length < ALL_KINDS.length;
+  const ofKinds = isOfKinds ? sql<boolean>`(s.kind || '') in (${texts(kinds)})` : sql<boolean>`1 = 1`;
+  const byKind = {
+    ids: sql`select s.key_id as id from key_search as s where s.kind in (${texts(kinds)})`,
+    holds: ofKinds,
+  };
+  const [list = { order: [], from: sql`key_search as s`, leads: sql<boolean>`1 = 1` }] = lists;
+  const order = [...list.order, KEY];
+  const position = after === undefined ? sql<boolean>`1 = 1` : await behind(after);
+  if (position === undefined) return [];
+  const alone = lists.length === 1 && list.leads !== undefined;
+  const few =
+    conditions.find(({ isFew }) => isFew) ??
+    (alone ? undefined : await narrowest(database, isOfKinds ? [...conditions, byKind] : conditions, maxFew));
+  const others = (leading: Condition | undefined) =>
+    conditions.filter((each) => each !== leading).map(({ holds }) => holds);
+  const page = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
+  const { rows } = await sql<{ id: number }>`select id from (${found(position)}) as listed`.execute(reader);
+  const ids = rows.map(({ id }) => Number(id));
+  if (ids.length === 0) return [];
+  const keys = await withHolder(reader)
+    .leftJoin('key_uses', 'key_uses.prefix', 'keys.prefix')
+    .select([...SUMMARY, 'key_uses.day as lastUsed', 'keys.id as id'])
+    .where('keys.id', 'in', ids)
+    .execute();
+  const byId = new Map(keys.map(({ id, ...key }) => [Number(id), withTerms(key)]));
+  return ids.flatMap((id) => byId.get(id) ?? []);
+
+  /** The ids of the page, in order. */
+  function found(position: RawBuilder<boolean>): RawBuilder<unknown> {
+    if (few !== undefined)
+      return sql`select ${KEY} as id from (${few.ids}) as few cross join ${list.from}
+        where ${joined([sql`${KEY} = few.id`, ofKinds, ...others(few), position])} ${page}`;
+    const rest = [...others(list.condition), position];
+    if (list.leads === undefined)
+      return sql`select ${KEY} as id from ${list.from} where ${joined([ofKinds, ...rest])} ${page}`;
+    if (!isOfKinds && lists.length === 0)
+      return sql`select ${KEY} as id from key_search as s where ${position} ${page}`;
+    const { leads } = list;
+    const names = order.map((_, index) => sql.ref(`o${index}`));
+    const columns = order.map((column, index) => sql`${column} as ${names[index]}`);
+    const streams = kinds.map(
+      (kind) => sql`select * from (select ${sql.join(columns)} from key_search as s
+        where ${joined([leads, sql`s.kind = ${kind}`, ...rest])} ${page}) as stream`,
+    );
+    return sql`select ${names.at(-1)} as id from (${sql.join(streams, sql` union all `)}) as streams
+      order by ${sql.join(names)} limit ${sql.lit(limit)}`;
+  }
+
+  /** The condition on rows behind a key; undefined where the list does not have it. */
+  async function behind(prefix: string): Promise<RawBuilder<boolean> | undefined> {
+    const values = order.map((column, index) => sql`${column} as ${sql.ref(`v${index}`)}`);
+    const { rows: last } = await sql<Record<string, unknown>>`select ${sql.join(values)}
+      from keys as cursor_key cross join ${list.from}
+      where cursor_key.prefix = ${prefix} and ${KEY} = cursor_key.id`.execute(reader);
+    const [row] = last;
+    if (row === undefined) return undefined;
+    const own = order.map((_, index) => sql`${row[`v${index}`]}`);
+    const later = sql<boolean>`(${sql.join(order)}) > (${sql.join(own)})`;
+    if (list.leads !== undefined) return later;
+    // The beginning of the index of labels, which has no key.
+    return sql`(${sql.join(list.order)}) >= (${sql.join(own.slice(0, -1))}) and ${later}`;
+  }
+}
+
+/** The conditions, of which the first gives the list its order. */
+function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
+  const { name, labels = {}, teamId, prefix, holderId, unusedSince, expiresBefore } = filter;
+  const from = sql`key_search as s`;
+  const ofTable = (
+    order: readonly RawBuilder<unknown>[],
+    leads: RawBuilder<boolean>,
+    holds: RawBuilder<boolean>,
+  ) => ({
+    condition: {
+      ids: sql`select s.key_id as id from key_search as s where s.kind in (${texts(kinds)}) and ${leads}`,
+      holds,
+    },
+    ...{ order, from, leads },
+  });
+  const of = (column: string, value: string): List => {
+    const found = sql`select k.id as id from keys as k where ${sql.ref(`k.${column}`)} = ${value}`;
+    const leads = sql<boolean>`${KEY} in (${found})`;
+    return { order: [], from, leads, condition: { ids: found, holds: leads, isFew: true } };
+  };
+  return [
+    ...(name === undefined
+      ? []
+      : [ofTable([NAME], nameBeginsWith(NAME, name), nameBeginsWith(OTHER_NAME, name))]),
+    ...(expiresBefore === undefined
+      ? []
+      : [ofTable([EXPIRY], sql`${EXPIRY} < ${expiresBefore}`, sql`${OTHER_EXPIRY} < ${expiresBefore}`)]),
+    ...(unusedSince === undefined
+      ? []
+      : [ofTable([USE], sql`${USE} < ${unusedSince}`, sql`${OTHER_USE} < ${unusedSince}`)]),
+    ...Object.entries(labels).map(([label, value]): List => {
+      const matches = sql`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
+      const owner = sql`(select holder_id from keys where id = ${KEY})`;
+      return {
+        condition: {
+          ids: sql`select k.id as id from labels as l join keys as k on k.holder_id = l.owner_id where ${matches}`,
+          holds: hasLabel(owner, [label, value]),
+        },
+        order: [sql`l.value`, sql`l.owner_id`],
+        from: sql`(select * from labels as l where ${matches}) as l
+          join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
+      };
+    }),
+    ...(teamId === undefined
+      ? []
+      : [ofTable([], sql`s.team_id = ${teamId}`, sql`coalesce(s.team_id, '') = ${teamId}`)]),
+    ...(prefix === undefined ? [] : [of('prefix', prefix)]),
+    ...(holderId === undefined ? [] : [of('holder_id', holderId)]),
+  ];
+}
+
+/** As triggers write them into the table. */
+function kindsOf({
+  tier,
+  standing,
+  state,
+}: Pick<KeyFilter, 'tier' | 'standing' | 'state'>): readonly string[] {
+  const initials = (all: readonly string[], one: string | undefined) =>
+    (one === undefined ? all : [one]).map((text) => text.slice(0, 1));
+  return initials(TIERS, tier).flatMap((ofTier) =>
+    initials(BILLING_STATUSES, standing).flatMap((ofStanding) =>
+      initials(KEY_STATES, state).map((ofState) => `${ofTier}${ofStanding}${ofState}`),
+    ),
+  );
+}
+
+const ALL_KINDS = kindsOf({});
+
+const texts = (list: readonly string[]) => sql.join(list.map((text) => sql.lit(text)));

@@ -1,0 +1,74 @@
+// Conditions of searches as SQL, and the choice of the one that leads.
+import { type RawBuilder, sql } from 'kysely';
+import type { OwnerLabels } from '../../key-record.ts';
+import type { SqlDatabase } from '../sql-database.ts';
+
+/** The end of a range of texts with a common beginning; no text in UTF-8 sorts behind it. */
+export const LAST = '\u{10ffff}';
+
+/** What a condition may find that leads without an order. */
+export const FEW = 5000;
+
+/** What searches need of a database. */
+export type Searched = Pick<SqlDatabase, 'reader' | 'byBytes'>;
+
+/** A condition of a search. */
+export interface Condition {
+  /** A query for the ids of what it finds, by an index. */
+  readonly ids: RawBuilder<unknown>;
+  /** The same of a row that another condition has found. It must not use an index. */
+  readonly holds: RawBuilder<boolean>;
+  /** Whether it never finds many. */
+  readonly isFew?: boolean;
+}
+
+/** @param folded an expression of the name in lower case, compared by bytes */
+export function nameBeginsWith(folded: RawBuilder<unknown>, name: string): RawBuilder<boolean> {
+  const beginning = name.normalize('NFC');
+  return sql`${folded} >= lower(${beginning}) and ${folded} < lower(${beginning}) || ${LAST}`;
+}
+
+/** @param owner the column with the id of the owner */
+export function labelConditions(
+  labels: OwnerLabels,
+  owner: RawBuilder<unknown>,
+): readonly RawBuilder<boolean>[] {
+  return Object.entries(labels).map(
+    ([name, value]) =>
+      sql`${owner} in (select owner_id from labels where name = ${name} and ${matchesLabel(sql`value`, value)})`,
+  );
+}
+
+/** @param value as in `HolderFilter`: one that ends with `*` is a beginning */
+export function matchesLabel(column: RawBuilder<unknown>, value: string): RawBuilder<boolean> {
+  if (!value.endsWith('*')) return sql`${column} = ${value}`;
+  const beginning = value.slice(0, -1);
+  return sql`${column} >= ${beginning} and ${column} < ${`${beginning}${LAST}`}`;
+}
+
+/** Whether an owner has a label, by the key of the table. */
+export function hasLabel(owner: RawBuilder<unknown>, [name, value]: readonly [string, string]) {
+  return sql<boolean>`exists (select 1 from labels as held
+    where held.owner_id = ${owner} and held.name = ${name} and ${matchesLabel(sql`held.value || ''`, value)})`;
+}
+
+/** The condition that finds the fewest; undefined where all find many, or where there is only one. */
+export async function narrowest(
+  { reader }: Searched,
+  conditions: readonly Condition[],
+  maxFew: number,
+): Promise<Condition | undefined> {
+  if (conditions.length < 2) return undefined;
+  const counts = conditions.map(
+    ({ ids }, index) =>
+      sql`(select count(*) from (select 1 from (${ids}) as found limit ${sql.lit(maxFew + 1)}) as counted) as ${sql.ref(`n${index}`)}`,
+  );
+  const { rows } = await sql<Record<string, number | string>>`select ${sql.join(counts)}`.execute(reader);
+  const found = conditions
+    .map((condition, index) => ({ condition, count: Number(rows[0]?.[`n${index}`]) }))
+    .toSorted((a, b) => a.count - b.count);
+  const [first] = found;
+  return first !== undefined && first.count <= maxFew ? first.condition : undefined;
+}
+
+export const joined = (conditions: readonly RawBuilder<unknown>[]) => sql.join(conditions, sql` and `);

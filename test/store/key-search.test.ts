@@ -1,0 +1,307 @@
+// Searches of keys and holders find what a look at each of them finds, in their order, whichever condition leads; and the table that they
+// read follows all that any version writes.
+import fc from 'fast-check';
+import type { Kysely } from 'kysely';
+import { sql } from 'kysely';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import type { Prefix } from '../../src/store/key-record.ts';
+import { openStore } from '../../src/store/open.ts';
+import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
+import { MIGRATIONS } from '../../src/store/schema/migrations.ts';
+import type { Tables } from '../../src/store/schema/tables.ts';
+import { searchHolders } from '../../src/store/sql/search/holder-search.ts';
+import { listKeys } from '../../src/store/sql/search/key-search.ts';
+import type { Searched } from '../../src/store/sql/search/search-conditions.ts';
+import { countsOf, migrateTo, readerOf, run } from './older.ts';
+import { STORE_KINDS, type StoreSource } from './stores.ts';
+
+const AT = '2030-01-01T00:00:00.000Z';
+
+interface Owner {
+  readonly id: string;
+  readonly tier: string;
+  readonly standing: string;
+  readonly name: string | null;
+  readonly team: string | null;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+interface Key {
+  readonly id: number;
+  readonly prefix: string;
+  readonly owner: Owner;
+  readonly state: string;
+  readonly expiresAt: string | null;
+  readonly used: string | null;
+}
+
+const pick = <T>(list: readonly T[], at: number): T | undefined => list[at % list.length];
+
+/** Values that repeat in different steps, so that each meets each. */
+const OWNERS: readonly Owner[] = Array.from({ length: 90 }, (_, n) => ({
+  id: `h${(n * 37) % 90}`.padEnd(5, 'x'),
+  tier: pick(['Free', 'Lite', 'Pro'], n) ?? '',
+  standing: n % 5 === 0 ? 'suspended' : 'good',
+  name: pick(['Nora', 'nora', 'NB', null, 'Other', 'n'], n + Math.floor(n / 6)) ?? null,
+  team: pick(['t1', 't2', null], Math.floor(n / 3)) ?? null,
+  labels: { ...(n % 4 !== 0 && { env: `p${n % 3}` }), ...(n % 7 < 4 && { cost: `c${n % 7}` }) },
+}));
+const KEYS: readonly Key[] = Array.from({ length: 180 }, (_, n) => ({
+  id: n + 1,
+  prefix: String((n * 7919) % 100_003).padStart(8, '0'),
+  owner: OWNERS[(n * 13) % 90] ?? OWNERS[0] ?? never(),
+  state: pick(['active', 'active', 'revoked', 'invalidated'], n + Math.floor(n / 4)) ?? '',
+  expiresAt: pick([null, '2031-01-01T00:00:00.000Z', '2032-01-01T00:00:00.000Z'], Math.floor(n / 2)) ?? null,
+  used: pick([null, '2029-01-01', '2029-06-01', '2030-01-01'], Math.floor(n / 5)) ?? null,
+}));
+
+function never(): never {
+  throw new Error('there is no such row');
+}
+
+const text = (value: string | null) => (value === null ? 'null' : `'${value}'`);
+const rows = <T>(list: readonly T[], row: (each: T) => readonly string[]) =>
+  list.map((each) => `(${row(each).join(', ')})`).join(', ');
+
+/** As an earlier version writes it. */
+function written(kind: StoreAddress['kind']): readonly string[] {
+  const zeros = kind === 'sqlite' ? 'zeroblob(32)' : "decode(repeat('00', 32), 'hex')";
+  const labels = OWNERS.flatMap(({ id, labels }) => Object.entries(labels).map((label) => [id, ...label]));
+  const state = (each: string) => KEYS.filter((key) => key.state === each).map(({ prefix }) => `'${prefix}'`);
+  return [
+    `insert into teams (id, name, terms, version, created_at) values ('t1', 'One', '{}', 1, '${AT}'), ('t2', 'Two', '{}', 2, '${AT}')`,
+    `insert into holders (id, tier, standing, label, team_id, created_at) values ${rows(OWNERS, ({ id, tier, standing, name, team }) => [...[id, tier, standing, name, team].map(text), `'${AT}'`])}`,
+    `insert into labels (owner_id, name, value) values ${rows(labels, (label) => label.map(text))}, ('t1', 'env', 'p1')`,
+    `insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at, expires_at) values ${rows(KEYS, ({ prefix, owner, expiresAt }) => [text(prefix), text(owner.id), `'$argon2id$x', ${zeros}, 'active', 1, '${AT}'`, text(expiresAt)])}`,
+    ...['revoked', 'invalidated'].map(
+      (each) =>
+        `update keys set state = '${each}', version = 2, ended_at = '${AT}' where prefix in (${state(each).join(', ')})`,
+    ),
+    `insert into key_uses (prefix, day) values ${rows(
+      KEYS.filter(({ used }) => used !== null),
+      ({ prefix, used }) => [text(prefix), text(used)],
+    )}`,
+  ];
+}
+
+const maybe = <const T>(...values: readonly T[]) => fc.option(fc.constantFrom(...values), { nil: undefined });
+const ofHolders = {
+  name: maybe('n', 'no', 'NORA', 'o', 'z', ''),
+  labels: maybe(
+    { env: 'p1' },
+    { env: 'p*' },
+    { env: '*' },
+    { cost: 'c2' },
+    { env: 'p2', cost: 'c*' },
+    { cost: 'c*', env: 'p1' },
+    { env: 'none' },
+    {},
+  ),
+  teamId: maybe('t1', 't2', 'none'),
+  tier: maybe('Free', 'Lite', 'Pro'),
+  standing: maybe('good', 'suspended'),
+} as const;
+const HOLDER_FILTER = fc.record(ofHolders);
+const KEY_FILTER = fc.record({
+  ...ofHolders,
+  state: maybe('active', 'revoked', 'invalidated'),
+  unusedSince: maybe('2029-06-01', '2030-01-02', '2029-01-01', '2000-01-01'),
+  expiresBefore: maybe('2031-06-01T00:00:00.000Z', '2040-01-01T00:00:00.000Z', '2031-01-01T00:00:00.000Z'),
+  holderId: fc.option(fc.constantFrom(...OWNERS.slice(0, 3).map(({ id }) => id)), {
+    nil: undefined,
+    freq: 20,
+  }),
+});
+type HolderFilter = typeof HOLDER_FILTER extends fc.Arbitrary<infer T> ? T : never;
+type KeyFilter = typeof KEY_FILTER extends fc.Arbitrary<infer T> ? T : never;
+
+/** 0: the condition with the order always leads. */
+const MAX_FEW = fc.constantFrom(0, 20, 5000);
+
+function matchesOwner(owner: Owner, { name, labels = {}, teamId, tier, standing }: HolderFilter): boolean {
+  return (
+    (name === undefined || owner.name?.toLowerCase().startsWith(name.toLowerCase()) === true) &&
+    (teamId === undefined || owner.team === teamId) &&
+    (tier === undefined || owner.tier === tier) &&
+    (standing === undefined || owner.standing === standing) &&
+    Object.entries(labels).every(([label, value]) => {
+      const own = owner.labels[label];
+      return own !== undefined && (value.endsWith('*') ? own.startsWith(value.slice(0, -1)) : own === value);
+    })
+  );
+}
+
+function matchesKey(key: Key, filter: KeyFilter): boolean {
+  const { state, unusedSince, expiresBefore, holderId } = filter;
+  return (
+    matchesOwner(key.owner, filter) &&
+    (state === undefined || key.state === state) &&
+    (unusedSince === undefined || (key.used ?? '') < unusedSince) &&
+    (expiresBefore === undefined || (key.expiresAt !== null && key.expiresAt < expiresBefore)) &&
+    (holderId === undefined || key.owner.id === holderId)
+  );
+}
+
+type Sort = readonly (string | number)[];
+
+function bySort(a: Sort, b: Sort): number {
+  const at = a.findIndex((value, index) => value !== b[index]);
+  return at === -1 ? 0 : (a[at] ?? '') < (b[at] ?? '') ? -1 : 1;
+}
+
+function ownerSort(owner: Owner, { name, labels = {} }: HolderFilter): Sort {
+  const [label] = Object.keys(labels);
+  const first = name !== undefined ? (owner.name ?? '').toLowerCase() : (owner.labels[label ?? ''] ?? '');
+  return [first, owner.id];
+}
+
+function keySort(key: Key, filter: KeyFilter): Sort {
+  const { name, labels = {}, expiresBefore, unusedSince } = filter;
+  if (name !== undefined) return [(key.owner.name ?? '').toLowerCase(), key.id];
+  if (expiresBefore !== undefined) return [key.expiresAt ?? '', key.id];
+  if (unusedSince !== undefined) return [key.used ?? '', key.id];
+  const [label] = Object.keys(labels);
+  return label === undefined ? [key.id] : [key.owner.labels[label] ?? '', key.owner.id, key.id];
+}
+
+async function paged<Id>(read: (after: Id | undefined) => Promise<readonly Id[]>, size: number) {
+  const all: Id[] = [];
+  for (;;) {
+    const page = await read(all.at(-1));
+    all.push(...page);
+    if (page.length < size) return all;
+  }
+}
+
+describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
+  let source: StoreSource;
+  let address: StoreAddress;
+  let reader: Kysely<Tables>;
+  let database: Searched;
+
+  beforeAll(async () => {
+    source = await start();
+    address = await source.empty();
+    await migrateTo(address, MIGRATIONS.slice(0, 14));
+    await run(address, written(address.kind));
+    await (await openStore(address)).close();
+    reader = readerOf(address);
+    database = { reader, byBytes: sql.raw(address.kind === 'sqlite' ? '' : POSTGRES.types.byBytes) };
+  }, timeout);
+
+  afterAll(async () => {
+    await reader.destroy();
+    await source[Symbol.asyncDispose]();
+  });
+
+  test('keys are found by any conditions, in order, in pages without gaps and repeats', async () => {
+    const property = fc.asyncProperty(
+      KEY_FILTER,
+      MAX_FEW,
+      fc.integer({ min: 3, max: 60 }),
+      async (filter, few, size) => {
+        const found = await paged<Prefix>(
+          async (after) =>
+            (await listKeys(database, { ...filter, limit: size, after }, few)).map(({ prefix }) => prefix),
+          size,
+        );
+        const wanted = KEYS.filter((key) => matchesKey(key, filter)).toSorted((a, b) =>
+          bySort(keySort(a, filter), keySort(b, filter)),
+        );
+        expect(found).toEqual(wanted.map(({ prefix }) => prefix));
+      },
+    );
+    await fc.assert(property, { numRuns: 150 });
+  });
+
+  test('holders are found by any conditions, in order, in pages without gaps and repeats', async () => {
+    const property = fc.asyncProperty(
+      HOLDER_FILTER,
+      MAX_FEW,
+      fc.integer({ min: 3, max: 60 }),
+      async (filter, few, size) => {
+        const found = await paged<string>(
+          async (after) => (await searchHolders(database, filter, size, after, few)).map(({ id }) => id),
+          size,
+        );
+        const wanted = OWNERS.filter((owner) => matchesOwner(owner, filter)).toSorted((a, b) =>
+          bySort(ownerSort(a, filter), ownerSort(b, filter)),
+        );
+        expect(found).toEqual(wanted.map(({ id }) => id));
+      },
+    );
+    await fc.assert(property, { numRuns: 100 });
+  });
+
+  const WRONG = `select count(*) as n from keys as k join holders as h on h.id = k.holder_id
+    left join key_uses as u on u.prefix = k.prefix left join key_search as s on s.key_id = k.id
+    where (s.kind, s.name, s.team_id, s.expires_at, s.used) is distinct from
+      (substr(h.tier, 1, 1) || substr(h.standing, 1, 1) || substr(k.state, 1, 1), lower(h.label), h.team_id, k.expires_at, coalesce(u.day, ''))`;
+  const wrong = async (of: StoreAddress) => (await countsOf(of, WRONG))[0]?.['n'];
+
+  test('what an earlier version writes beside is found, too', async () => {
+    const [first, second, third] = [KEYS[0]?.prefix, KEYS[1]?.prefix, KEYS[5]?.prefix];
+    const [holder, team] = [KEYS[0]?.owner.id, KEYS[0]?.owner.team === 't1' ? 't2' : 't1'];
+    const zeros = address.kind === 'sqlite' ? 'zeroblob(32)' : "decode(repeat('00', 32), 'hex')";
+    for (const statement of [
+      `insert into holders (id, tier, label, created_at) values ('new', 'Pro', 'New One', '${AT}')`,
+      `insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at) values ('ffffffff', 'new', '$argon2id$x', ${zeros}, 'active', 1, '${AT}')`,
+      `update holders set tier = 'Free' where id = 'new'`,
+      `update holders set standing = 'suspended', label = 'Newer', team_id = '${team}' where id = '${holder}'`,
+      `update holders set label = null, team_id = null where id = '${holder}'`,
+      `update keys set expires_at = '2035-01-01T00:00:00.000Z', version = version + 1 where prefix = '${first}'`,
+      `update keys set expires_at = null, version = version + 1 where prefix = '${first}'`,
+      `update keys set state = 'revoked', ended_at = '${AT}', version = version + 1 where prefix = '${second}'`,
+      `insert into key_uses (prefix, day) values ('ffffffff', '2030-02-01')`,
+      `update key_uses set day = '2030-03-01' where prefix = '${third}'`,
+    ]) {
+      await run(address, [statement]);
+      expect(await wrong(address), statement).toBe(0);
+    }
+  });
+
+  test('a store with many keys gets its rows in portions, without those that it has', async () => {
+    const large = await source.empty();
+    await migrateTo(large, MIGRATIONS.slice(0, 14));
+    const zeros = large.kind === 'sqlite' ? 'zeroblob(32)' : "decode(repeat('00', 32), 'hex')";
+    const numbers =
+      large.kind === 'sqlite'
+        ? '(with recursive c (n) as (select 1 union all select n + 1 from c where n < 20001) select n from c) as x'
+        : 'generate_series(1, 20001) as x (n)';
+    const key = (prefix: string) => `select ${prefix}, 'h', '$argon2id$x', ${zeros}, 'active', 1, '${AT}'`;
+    const into = 'insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at)';
+    await run(large, [
+      `insert into holders (id, tier, created_at) values ('h', 'Pro', '${AT}')`,
+      `${into} ${key('substr(cast(10000000 + n as text), 1, 8)')} from ${numbers}`,
+      `insert into key_uses (prefix, day) select prefix, '2030-01-01' from keys where id % 3 = 0`,
+    ]);
+    await migrateTo(large, MIGRATIONS);
+    // Before the rest has a row.
+    await run(large, [`${into} ${key("'ffffffff'")}`, `update holders set tier = 'Lite' where id = 'h'`]);
+    expect(await wrong(large)).toBe(20_001);
+    await Promise.all([1, 2].map(async () => (await openStore(large, { isPatient: true })).close()));
+    expect(await wrong(large)).toBe(0);
+    expect(await countsOf(large, 'select count(*) as n from key_search')).toEqual([{ n: 20_002 }]);
+  }, 120_000);
+
+  test('uses and changes of the same keys do not lock each other out', async () => {
+    const store = await openStore(address, { isPatient: true });
+    const owner = KEYS[3]?.owner.id ?? '';
+    const own = KEYS.filter((key) => key.owner.id === owner).map(({ prefix }) => prefix as Prefix);
+    const days = Array.from(
+      { length: 40 },
+      (_, index) => `2031-${String(1 + (index % 12)).padStart(2, '0')}-${10 + Math.floor(index / 12)}`,
+    );
+    await Promise.all(
+      days
+        .toSorted()
+        .flatMap((day, index) => [
+          store.organisation.recordUses(new Map(own.map((prefix) => [prefix, day]))),
+          store.changeHolder(owner, { tier: index % 2 === 0 ? 'Free' : 'Pro' }, null, AT),
+        ]),
+    );
+    expect(await wrong(address)).toBe(0);
+    await store.close();
+  }, 120_000);
+});
