@@ -4,7 +4,7 @@ import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
-import type { FallbackReason } from '../config/schema/target-schema.ts';
+import type { FallbackReason } from '../config/schema/model-schema.ts';
 import { GatewayError } from '../errors.ts';
 import { PACE, readBody } from '../http/body/read-body.ts';
 import type { SpoolFiles } from '../http/body/upload-spool.ts';

@@ -1,6 +1,6 @@
 // Classifies upstream error responses: whose fault it is and what follows, and why the request was rejected where vendors give the same
 // reason in different shapes. The first table is the source for the code and docs/relay.md.
-import type { FallbackReason } from '../config/schema/target-schema.ts';
+import type { FallbackReason } from '../config/schema/model-schema.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { ErrorAnswer } from '../wire/error-answer.ts';
 

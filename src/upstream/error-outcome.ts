@@ -1,6 +1,6 @@
 // What an upstream error means for the request: whether to try the next target, and what the client receives if none answers.
 // error-class.ts decides whose fault it is, error-answer.ts parses its body.
-import type { FallbackReason } from '../config/schema/target-schema.ts';
+import type { FallbackReason } from '../config/schema/model-schema.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
 import type { ResultClass } from './breaker/permit.ts';

@@ -1,7 +1,7 @@
 // `tollgate upstreams`: the states of upstreams over all processes, their history, and taking one out of service by hand. Drains and
 // events are in the store; states come from running gateways.
 import type { Config, DynamicConfig } from '../../config/schema/config-schema.ts';
-import { weightInUse } from '../../config/schema/target-schema.ts';
+import { weightInUse } from '../../config/schema/model-schema.ts';
 import type { Store } from '../../store/store.ts';
 import type { UpstreamEvent } from '../../store/upstream-record.ts';
 import { DRAINS_CHANGED, isOver, shownDrain } from '../../upstream/state/drains.ts';

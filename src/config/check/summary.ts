@@ -1,5 +1,4 @@
 // The summary that `tollgate check` prints. It contains no credentials, no queries of upstreams, and of their paths only well-known words.
-
 import { availableParallelism } from 'node:os';
 import { formatFault } from '../config-fault.ts';
 import { limitTexts } from '../limit-table.ts';
@@ -17,9 +16,9 @@ import {
 } from '../schema/config-schema.ts';
 import { ENDPOINTS_OF } from '../schema/endpoint-names.ts';
 import type { ServerCertificate } from '../schema/listener-schema.ts';
+import { weightInUse } from '../schema/model-schema.ts';
 import { certificatesIn } from '../schema/pem.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
-import { weightInUse } from '../schema/target-schema.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 import { proxyFor } from '../source/outbound-rules.ts';
 import { type BudgetedLimits, budgetTexts } from '../terms.ts';

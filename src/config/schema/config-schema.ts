@@ -2,12 +2,10 @@
 // editors and the reference in docs/configuration.md. Cross-field checks are in reference-check.ts.
 import { z } from 'zod';
 import type { ConfigFault } from '../config-fault.ts';
-import { eachPlainLimit } from '../limit-table.ts';
 import type { ListedPrices } from '../prices.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
-import { billing, branding, budget, budgetLimits, budgetWebhook } from './billing-schema.ts';
-import { bodyRules, memberRules, oneBody } from './body-rules.ts';
-import { ENDPOINTS, PASSTHROUGH_PATHS } from './endpoint-names.ts';
+import { billing, branding, budgetWebhook } from './billing-schema.ts';
+import { PASSTHROUGH_PATHS } from './endpoint-names.ts';
 import {
   address,
   credential,
@@ -30,14 +28,12 @@ import {
   listenSection,
   type ServerCertificate,
 } from './listener-schema.ts';
+import { eachTier, model, TIERS, type Tier, tier } from './model-schema.ts';
 import { type OutboundRules, proxy, tls } from './outbound-schema.ts';
-import { currency, modelName, priceFiles, prices, usage } from './price-schema.ts';
-import { routingFields, target } from './target-schema.ts';
-import { accepted, rejected } from './units.ts';
-import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
+import { currency, modelName, priceFiles, usage } from './price-schema.ts';
+import { upstream, upstreamName } from './upstream-schema.ts';
 
-export const TIERS = ['Free', 'Lite', 'Pro'] as const;
-export type Tier = (typeof TIERS)[number];
+export { TIERS, type Tier };
 
 const COUNT = Number.MAX_SAFE_INTEGER;
 
@@ -67,96 +63,6 @@ export const staticShape = {
     .prefault('1')
     .describe('Number of serving processes; `auto` is one per available CPU. More than one needs `redis`.'),
 };
-
-// --- limits ---------------------------------------------------------------------------------------------------------
-
-const limitFields = {
-  ...eachPlainLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
-  budget: budget.exactOptional().describe('What requests may cost, in `currency`. Needs prices.'),
-};
-
-/** The budget becomes limits of cost. */
-function withBudget<Fields extends { readonly budget?: z.output<typeof budget> }>({
-  budget: own,
-  ...rest
-}: Fields) {
-  return { ...rest, ...(own && budgetLimits(own)) };
-}
-
-const modelLimits = section(limitFields).transform(withBudget);
-const LIMITS_OF_TIER = 'Limits of each holder of this tier with this model.';
-
-// --- models --------------------------------------------------------------------------------------------------------
-
-const endpoints = z
-  .array(z.enum(ENDPOINTS))
-  .min(1)
-  .transform((listed) => ENDPOINTS.filter((each) => listed.includes(each)));
-
-const model = section({
-  targets: z.array(target).min(1).describe('Upstream models that requests for this model may go to.'),
-  tiers: z
-    .array(z.enum(TIERS))
-    .prefault([...TIERS])
-    .transform((listed) => TIERS.filter((tier) => listed.includes(tier)))
-    .describe('Tiers whose keys may use this model.'),
-  endpoints: endpoints
-    .prefault([...ENDPOINTS])
-    .describe(
-      'Endpoints that offer this model; others answer 404. Default: all, so that the upstream rejects what it does not support.',
-    ),
-  ...routingFields,
-  timeouts: ownTimeouts
-    .exactOptional()
-    .describe('Deadlines of requests for this model; they override those of its upstreams.'),
-  response_model: z
-    .enum(['alias', 'upstream'])
-    .prefault('alias')
-    .describe(
-      'Model name in responses: `alias` is the requested name, `upstream` the one that the upstream sends.',
-    ),
-  body: bodyRules
-    .exactOptional()
-    .describe('Changes of request bodies for this model; they override those of its upstreams.'),
-  members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
-  limits: section({
-    Free: modelLimits.exactOptional().describe(LIMITS_OF_TIER),
-    Lite: modelLimits.exactOptional().describe(LIMITS_OF_TIER),
-    Pro: modelLimits.exactOptional().describe(LIMITS_OF_TIER),
-  })
-    .exactOptional()
-    .describe('Limits of a holder with this model, by tier, in addition to those of its tier.'),
-  price: prices
-    .exactOptional()
-    .describe('Price of this model, or a list of prices from different times, at targets without a `price`.'),
-}).transform(({ members, body, ...rest }) => ({ ...rest, ...oneBody(members, body) }));
-
-// --- tiers ---------------------------------------------------------------------------------------------------------
-
-const tier = section({
-  ...limitFields,
-  endpoints: endpoints
-    .exactOptional()
-    .describe('Endpoints that keys of this tier may call. Default: all that each model offers.'),
-  price: section({
-    amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
-    currency: text((value) =>
-      /^[a-z]{3}$/.test(value)
-        ? accepted(value)
-        : rejected('must be a currency code in lower case, such as usd'),
-    ).describe('ISO 4217 code in lower case.'),
-    interval: z.enum(['month', 'year', 'once']).describe('Billing interval.'),
-  })
-    .exactOptional()
-    .describe(
-      'Price of the tier, as the pricing page shows it. Its currency is that of the checkout, not the `currency` of usage.',
-    ),
-  stripe_price: text()
-    .exactOptional()
-    .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
-}).transform(withBudget);
-
-const TIER_DESCRIPTION = 'Limits and price of this tier. A limit that is left out is no limit.';
 
 // --- read again on every reload --------------------------------------------------------------------------------------
 
@@ -217,11 +123,7 @@ export const dynamicShape = {
   models: mapping(modelName, model).describe(
     'The models that clients may request, by public name. A `*` in a name makes it a pattern; exact names take precedence.',
   ),
-  tiers: section({
-    Free: tier.exactOptional().describe(TIER_DESCRIPTION),
-    Lite: tier.exactOptional().describe(TIER_DESCRIPTION),
-    Pro: tier.exactOptional().describe(TIER_DESCRIPTION),
-  })
+  tiers: section(eachTier(tier))
     .exactOptional()
     .describe('The offered tiers. Without this section all three are offered, without limits.'),
   retry: section({

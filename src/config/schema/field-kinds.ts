@@ -48,6 +48,13 @@ export const leaf = <T>(metadata: FieldMetadata, reader: (text: string) => Scala
       return z.NEVER;
     });
 
+/** A scalar that excerpts show only when it is short. @param json as for `leaf` */
+export const shortLeaf = <T>(
+  words: string,
+  json: NonNullable<FieldMetadata['json']>,
+  reader: (text: string) => ScalarResult<T>,
+) => leaf({ shown: 'short', words, json }, reader);
+
 const bounded =
   (
     reader: (text: string) => ScalarResult<number>,
@@ -79,14 +86,8 @@ const NUMBERS = {
 
 const numberOf = (type: keyof typeof NUMBERS) => (min: number, max: number) => {
   const { words, digits, read } = NUMBERS[type];
-  return leaf(
-    {
-      shown: 'short',
-      words: `${words}, ${range(min, max)}`,
-      json: numeric(type, min, max, `^${digits}$`),
-    },
-    bounded(read, min, max, String),
-  );
+  const json = numeric(type, min, max, `^${digits}$`);
+  return shortLeaf(`${words}, ${range(min, max)}`, json, bounded(read, min, max, String));
 };
 
 const numberOr =
@@ -94,12 +95,9 @@ const numberOr =
   <W extends string>(word: W, min: number, max: number) => {
     const { words, digits, read } = NUMBERS[type];
     const inBounds = bounded(read, min, max, String);
-    return leaf(
-      {
-        shown: 'short',
-        words: `\`${word}\`, or ${words}, ${range(min, max)}`,
-        json: numeric(type, min, max, `^(${word}|${digits})$`),
-      },
+    return shortLeaf(
+      `\`${word}\`, or ${words}, ${range(min, max)}`,
+      numeric(type, min, max, `^(${word}|${digits})$`),
       (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
     );
   };
@@ -113,22 +111,16 @@ export const decimalOr = numberOr('number');
 
 /** An amount of money with at most six decimals, read as millionths. @param max in whole units of the currency */
 export const amount = (max: number) =>
-  leaf(
-    {
-      shown: 'short',
-      words: `amount, 0 to ${max}`,
-      json: numeric('number', 0, max, '^\\d+(\\.\\d{1,6})?$'),
-    },
+  shortLeaf(
+    `amount, 0 to ${max}`,
+    numeric('number', 0, max, '^\\d+(\\.\\d{1,6})?$'),
     bounded(readAmount, 0, max * 1e6, (value) => String(value / 1e6)),
   );
 
 export const flag = () =>
-  leaf(
-    {
-      shown: 'short',
-      words: '`true` or `false`',
-      json: { anyOf: [{ type: 'boolean' }, { type: 'string', pattern: `^(true|false)$|${REFERENCE}` }] },
-    },
+  shortLeaf(
+    '`true` or `false`',
+    { anyOf: [{ type: 'boolean' }, { type: 'string', pattern: `^(true|false)$|${REFERENCE}` }] },
     readBoolean,
   );
 
@@ -136,41 +128,24 @@ export const flag = () =>
 export const MAX_DURATION = '24h';
 
 /** `min` and `max` are in configuration syntax, such as `10ms`. */
-const quantity = (
-  reader: (text: string) => ScalarResult<number>,
-  kind: string,
-  min: string,
-  max: string,
-  pattern: string,
-) => {
+const between = (reader: (text: string) => ScalarResult<number>, min: string, max: string) => {
   const [low, high] = [reader(min), reader(max)];
   if (!low.ok || !high.ok) throw new TypeError(`not a quantity: ${min} or ${max}`);
-  const show = (value: number): string => (value === low.value ? min : max);
-  return leaf(
-    {
-      shown: 'short',
-      words: `${kind}, ${min} to ${max}`,
-      json: { type: 'string', pattern: `${pattern}|${REFERENCE}` },
-    },
-    bounded(reader, low.value, high.value, show),
-  );
+  return bounded(reader, low.value, high.value, (value) => (value === low.value ? min : max));
 };
+
+const patternOf = (pattern: string) => ({ type: 'string', pattern: `${pattern}|${REFERENCE}` });
 
 /** Written with a unit, read as milliseconds. */
 export const duration = (min: string, max: string) =>
-  quantity(readDuration, 'duration', min, max, '^\\d+(ms|s|m|h|d)$');
+  shortLeaf(`duration, ${min} to ${max}`, patternOf('^\\d+(ms|s|m|h|d)$'), between(readDuration, min, max));
 
 /** A duration, or one special word, which is returned as it is. */
 export const durationOr = <W extends string>(word: W, min: string, max: string) => {
-  const [low, high] = [readDuration(min), readDuration(max)];
-  if (!low.ok || !high.ok) throw new TypeError(`not a duration: ${min} or ${max}`);
-  const inBounds = bounded(readDuration, low.value, high.value, (value) => (value === low.value ? min : max));
-  return leaf(
-    {
-      shown: 'short',
-      words: `\`${word}\`, or duration, ${min} to ${max}`,
-      json: { type: 'string', pattern: `^(${word}|\\d+(ms|s|m|h|d))$|${REFERENCE}` },
-    },
+  const inBounds = between(readDuration, min, max);
+  return shortLeaf(
+    `\`${word}\`, or duration, ${min} to ${max}`,
+    patternOf(`^(${word}|\\d+(ms|s|m|h|d))$`),
     (text): ScalarResult<number | W> => {
       if (text === word) return accepted(word);
       const reading = inBounds(text);
@@ -182,7 +157,8 @@ export const durationOr = <W extends string>(word: W, min: string, max: string) 
 };
 
 /** Written with a unit, read as bytes. */
-export const size = (min: string, max: string) => quantity(readSize, 'size', min, max, '^\\d+(B|[KMG]i?B)$');
+export const size = (min: string, max: string) =>
+  shortLeaf(`size, ${min} to ${max}`, patternOf('^\\d+(B|[KMG]i?B)$'), between(readSize, min, max));
 
 const ANY_SCALAR = { type: ['string', 'number', 'boolean'] };
 
@@ -194,9 +170,8 @@ export const text = (reader: (text: string) => ScalarResult<string> = accepted) 
 
 /** An address, parsed by a reader of addresses.ts. */
 export const address = <T>(reader: (text: string) => ScalarResult<T>, pattern: string) =>
-  leaf(
-    { shown: 'url', words: 'URL', json: { type: 'string', pattern: `${pattern}|${REFERENCE}` } },
-    (value) => (value === '' ? rejected('must not be empty') : reader(value)),
+  leaf({ shown: 'url', words: 'URL', json: patternOf(pattern) }, (value) =>
+    value === '' ? rejected('must not be empty') : reader(value),
   );
 
 /** RFC 9110, 5.5: a header value, without obs-text, which no vendor's credential contains. */

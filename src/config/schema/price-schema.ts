@@ -2,7 +2,7 @@
 // Amounts are read as whole millionths, so that no calculation rounds.
 import { z } from 'zod';
 import { type ModelPrice, PRICE_KINDS, type PricePeriod, type Prices } from '../prices.ts';
-import { amount, duration, leaf, mapping, name, section, text } from './field-kinds.ts';
+import { amount, duration, mapping, name, section, shortLeaf, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { upstreamName } from './upstream-schema.ts';
 
@@ -46,21 +46,11 @@ function readTime(value: string): ScalarResult<number> {
 
 /** A moment, read as milliseconds since 1970. */
 const moment = () =>
-  leaf(
-    {
-      shown: 'short',
-      words: 'day or time',
-      json: { type: 'string', pattern: '^\\d{4}-\\d\\d-\\d\\d(T.+)?$|\\$\\{' },
-    },
-    readTime,
-  );
+  shortLeaf('day or time', { type: 'string', pattern: '^\\d{4}-\\d\\d-\\d\\d(T.+)?$|\\$\\{' }, readTime);
 
-export const currency = leaf(
-  {
-    shown: 'short',
-    words: 'code of ISO 4217',
-    json: { type: 'string', pattern: '^[A-Za-z]{3}$|\\$\\{' },
-  },
+export const currency = shortLeaf(
+  'code of ISO 4217',
+  { type: 'string', pattern: '^[A-Za-z]{3}$|\\$\\{' },
   readCurrency,
 );
 

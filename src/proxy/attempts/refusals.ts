@@ -1,5 +1,5 @@
 // Fallback by reason: which rejections of a request lead to another target, to which, and what the client receives if all reject it.
-import type { FallbackReason } from '../../config/schema/target-schema.ts';
+import type { FallbackReason } from '../../config/schema/model-schema.ts';
 import { isAboutRequest } from '../../upstream/error-class.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import { type AttemptEnd, failed } from '../contracts/receiver.ts';

@@ -1,7 +1,7 @@
 // The interface between an attempt (attempt.ts) and the reader of its answer; types only.
 import type { Prices } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import type { FallbackReason } from '../../config/schema/target-schema.ts';
+import type { FallbackReason } from '../../config/schema/model-schema.ts';
 import type { ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';

@@ -1,13 +1,12 @@
 // Model name → route: exact names first, then the longest pattern. Built once per configuration, without the state of
 // upstreams.
-
 import { type Timeouts, timeoutsOf } from '../../config/check/timeouts.ts';
 import { NameTable } from '../../config/name-table.ts';
 import { PriceBook, type Prices } from '../../config/prices.ts';
 import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
 import { ENDPOINTS, type EndpointName } from '../../config/schema/endpoint-names.ts';
-import { weightInUse } from '../../config/schema/target-schema.ts';
+import { weightInUse } from '../../config/schema/model-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';

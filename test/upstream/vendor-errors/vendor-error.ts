@@ -1,5 +1,5 @@
 // One error as a vendor sent it. Ids of organizations, projects and requests are replaced.
-import type { FallbackReason } from '../../../src/config/schema/target-schema.ts';
+import type { FallbackReason } from '../../../src/config/schema/model-schema.ts';
 
 export interface VendorError {
   readonly vendor: string;

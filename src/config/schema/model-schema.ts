@@ -1,12 +1,20 @@
-// The targets of a model: an upstream, the model there, and what is different at this place alone; and which of them a request uses.
+// The fields of models, of their targets, and of the tiers that may use them: what is offered, where it goes, and its limits.
 import { z } from 'zod';
-import { bodyRules } from './body-rules.ts';
+import { eachPlainLimit } from '../limit-table.ts';
+import { budget, budgetLimits } from './billing-schema.ts';
+import { bodyRules, memberRules, oneBody } from './body-rules.ts';
+import { ENDPOINTS } from './endpoint-names.ts';
 import { decimal, durationOr, flag, integer, MAX_DURATION, section, text } from './field-kinds.ts';
 import { prices } from './price-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { forwardHeaders, ownTimeouts } from './upstream-schema.ts';
 
-export const target = section({
+export const TIERS = ['Free', 'Lite', 'Pro'] as const;
+export type Tier = (typeof TIERS)[number];
+
+const COUNT = Number.MAX_SAFE_INTEGER;
+
+const target = section({
   upstream: text().describe('Name of an upstream.'),
   model: text().describe(
     'Model name at the upstream. For a pattern, `*` stands for what the pattern matched.',
@@ -67,7 +75,7 @@ function readHeaderName(value: string): ScalarResult<string> {
 }
 
 /** Fields of a model: how its requests find a target. */
-export const routingFields = {
+const routingFields = {
   balance: z
     .enum(['weighted', 'least_requests', 'latency', 'affinity'])
     .prefault('weighted')
@@ -100,3 +108,89 @@ export const routingFields = {
       'Hedging: sends a second request to another target when a stream is slow to start; the first output wins. Both may be billed.',
     ),
 };
+
+const limitFields = {
+  ...eachPlainLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
+  budget: budget.exactOptional().describe('What requests may cost, in `currency`. Needs prices.'),
+};
+
+/** The budget becomes limits of cost. */
+function withBudget<Fields extends { readonly budget?: z.output<typeof budget> }>({
+  budget: own,
+  ...rest
+}: Fields) {
+  return { ...rest, ...(own && budgetLimits(own)) };
+}
+
+/** The same fields for each tier. */
+export const eachTier = <Field>(field: Field) => ({ Free: field, Lite: field, Pro: field });
+
+const modelLimits = section(limitFields)
+  .transform(withBudget)
+  .exactOptional()
+  .describe('Limits of each holder of this tier with this model.');
+
+const endpoints = z
+  .array(z.enum(ENDPOINTS))
+  .min(1)
+  .transform((listed) => ENDPOINTS.filter((each) => listed.includes(each)));
+
+export const model = section({
+  targets: z.array(target).min(1).describe('Upstream models that requests for this model may go to.'),
+  tiers: z
+    .array(z.enum(TIERS))
+    .prefault([...TIERS])
+    .transform((listed) => TIERS.filter((tier) => listed.includes(tier)))
+    .describe('Tiers whose keys may use this model.'),
+  endpoints: endpoints
+    .prefault([...ENDPOINTS])
+    .describe(
+      'Endpoints that offer this model; others answer 404. Default: all, so that the upstream rejects what it does not support.',
+    ),
+  ...routingFields,
+  timeouts: ownTimeouts
+    .exactOptional()
+    .describe('Deadlines of requests for this model; they override those of its upstreams.'),
+  response_model: z
+    .enum(['alias', 'upstream'])
+    .prefault('alias')
+    .describe(
+      'Model name in responses: `alias` is the requested name, `upstream` the one that the upstream sends.',
+    ),
+  body: bodyRules
+    .exactOptional()
+    .describe('Changes of request bodies for this model; they override those of its upstreams.'),
+  members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
+  limits: section(eachTier(modelLimits))
+    .exactOptional()
+    .describe('Limits of a holder with this model, by tier, in addition to those of its tier.'),
+  price: prices
+    .exactOptional()
+    .describe('Price of this model, or a list of prices from different times, at targets without a `price`.'),
+}).transform(({ members, body, ...rest }) => ({ ...rest, ...oneBody(members, body) }));
+
+export const tier = section({
+  ...limitFields,
+  endpoints: endpoints
+    .exactOptional()
+    .describe('Endpoints that keys of this tier may call. Default: all that each model offers.'),
+  price: section({
+    amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
+    currency: text((value) =>
+      /^[a-z]{3}$/.test(value)
+        ? accepted(value)
+        : rejected('must be a currency code in lower case, such as usd'),
+    ).describe('ISO 4217 code in lower case.'),
+    interval: z.enum(['month', 'year', 'once']).describe('Billing interval.'),
+  })
+    .exactOptional()
+    .describe(
+      'Price of the tier, as the pricing page shows it. Its currency is that of the checkout, not the `currency` of usage.',
+    ),
+  stripe_price: text()
+    .exactOptional()
+    .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
+})
+  .transform(withBudget)
+  .exactOptional()
+  .describe('Limits and price of this tier. A limit that is left out is no limit.');
