@@ -12,13 +12,11 @@ const BODY_HEADERS = ['content-type', 'content-disposition', 'content-encoding',
 
 /**
  * The pieces of the body. The call is aborted at the end, however it is reached.
- * @param idle maximum milliseconds between two pieces
  * @throws GatewayError upstream_invalid_response for a truncated body, upstream_timeout, or the stop reason of the exchange
  */
 export async function* piecesOf(
   exchange: Exchange,
-  { response, abort }: PipedAnswer,
-  idle: number,
+  { response, abort, idle }: PipedAnswer,
 ): AsyncGenerator<Buffer, void> {
   let failed: GatewayError | undefined;
   const fail = (error: GatewayError) => {
@@ -50,14 +48,9 @@ export async function* piecesOf(
  * @param limit maximum bytes
  * @throws GatewayError as `piecesOf`; upstream_invalid_response for a larger body
  */
-export async function collectAnswer(
-  exchange: Exchange,
-  piped: PipedAnswer,
-  limit: number,
-  idle: number,
-): Promise<Buffer> {
+export async function collectAnswer(exchange: Exchange, piped: PipedAnswer, limit: number): Promise<Buffer> {
   const body = new BodyBuffer(limit);
-  for await (const piece of piecesOf(exchange, piped, idle))
+  for await (const piece of piecesOf(exchange, piped))
     if (!body.push(piece)) throw invalid('the answer is too large to be checked');
   return body.take();
 }
@@ -66,7 +59,7 @@ export async function collectAnswer(
  * Forwards the answer byte for byte, with backpressure. A truncated one stays truncated: both connections are closed.
  * @returns whether it was complete
  */
-export async function pipeAnswer(exchange: Exchange, piped: PipedAnswer, idle: number): Promise<boolean> {
+export async function pipeAnswer(exchange: Exchange, piped: PipedAnswer): Promise<boolean> {
   const { response: answer, access } = exchange;
   const { headers, statusCode = 502 } = piped.response;
   const relayed: Record<string, string> = { ...exchange.headers, ...relayedHeaders(headers) };
@@ -84,7 +77,7 @@ export async function pipeAnswer(exchange: Exchange, piped: PipedAnswer, idle: n
   let bytes = 0;
   async function* counted() {
     // The deadline does not run while the client does not read; the server closes such connections.
-    for await (const piece of piecesOf(exchange, piped, idle)) {
+    for await (const piece of piecesOf(exchange, piped)) {
       bytes += piece.length;
       yield piece;
     }

@@ -1,7 +1,6 @@
 // Calls without a model (files, batches, vector stores, conversations), forwarded to the one upstream that stores the objects. The order of
 // the steps is here: the key, the operation, the limits, the owners of the objects, the call, and the record of new objects. Calls that
 // could read or end another holder's object are rejected before the upstream is asked.
-
 import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
@@ -14,7 +13,6 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import { changeLimits } from '../limits/scope.ts';
-import { withoutCredential } from '../proxy/answer/error-reader.ts';
 import { HolderObjects } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
@@ -23,8 +21,7 @@ import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
-import { askAuthorized } from '../upstream/direct-request.ts';
-import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
+import { memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { batchRecords } from './batch-records.ts';
@@ -34,13 +31,12 @@ import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
-import { type PipedAnswer, type PipedBody, pipe } from './passthrough-pipe.ts';
+import { CallFailure, sendCall } from './passthrough-request.ts';
 
 /** Maximum bytes of answers that are read before they are returned. */
 const MAX_ANSWER = 4 * 1024 * 1024;
 /** Items may contain images. */
 const MAX_ITEMS = 32 * 1024 * 1024;
-const MAX_ERROR = 1024 * 1024;
 const OTHER_API = "This URL is of OpenAI's API here, and not offered to clients of Anthropic's.";
 const NO_BODY = Buffer.alloc(0);
 const NONE: ReadonlySet<string> = new Set();
@@ -73,26 +69,6 @@ interface CheckedCall {
   readonly body: Buffer | { readonly limit: number };
   /** Objects whose content the call shows, or puts where it can be read. */
   readonly shown: ReadonlySet<string>;
-}
-
-/** One request to the upstream. */
-interface Question {
-  readonly method: string;
-  readonly path: string;
-  readonly search: string;
-  readonly body: PipedBody;
-  /** Content type of a body that is not the client's. */
-  readonly type?: string;
-}
-
-/** An error response of the upstream. */
-class Refused extends Error {
-  readonly failure: Failure;
-
-  constructor(failure: Failure) {
-    super('the upstream refused');
-    this.failure = failure;
-  }
 }
 
 export class Passthrough {
@@ -158,9 +134,9 @@ export class Passthrough {
       await this.#carryOut(call, checked);
       outcome = exchange.error?.code ?? 'ok';
     } catch (error) {
-      const failed = error instanceof Refused ? error.failure.error : wrapError(error, 'internal_error');
+      const failed = error instanceof CallFailure ? error.failure.error : wrapError(error, 'internal_error');
       outcome = failed.code;
-      if (error instanceof Refused) answerFailure(exchange, error.failure);
+      if (error instanceof CallFailure) answerFailure(exchange, error.failure);
       else if (failed.code === 'internal_error' || exchange.response.headersSent) throw error;
       else answerError(exchange, failed);
     } finally {
@@ -217,7 +193,7 @@ export class Passthrough {
   }
 
   async #carryOut(call: Call, { body, shown }: CheckedCall): Promise<void> {
-    const { exchange, found, upstream, objects, path, search } = call;
+    const { exchange, found, objects, path, search } = call;
     const { operation } = found;
     if (operation.lists !== undefined) return this.#list(call, operation.lists);
     const batch =
@@ -225,22 +201,18 @@ export class Passthrough {
         ? await prepareBatch(this.#batchCall(call), body)
         : undefined;
     await this.#batches.countOutputs(shown, call, operation.ends === true);
-    const piped = await this.#ask(call, { method: exchange.method, path, search, body: batch?.body ?? body });
-    const { idle } = upstream.config.timeouts;
+    const { method } = exchange;
+    const piped = await sendCall(call, { method, path, search, body: batch?.body ?? body });
     if (!needsReading(operation)) {
-      if (!(await pipeAnswer(exchange, piped, idle))) {
+      if (!(await pipeAnswer(exchange, piped))) {
         exchange.error = exchange.stopReason ?? new GatewayError('stream_incomplete');
         exchange.access.outcome = exchange.error.code;
       }
       return;
     }
     const { response } = piped;
-    const bytes = await collectAnswer(
-      exchange,
-      piped,
-      operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER,
-      idle,
-    );
+    const limit = operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER;
+    const bytes = await collectAnswer(exchange, piped, limit);
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else {
       const seen = seenIn(operation, parseAnswer(bytes));
@@ -249,7 +221,7 @@ export class Passthrough {
       const isBatch = batch !== undefined && created !== undefined;
       await objects.claim(
         seen,
-        isBatch ? batchRecords(created.id, batch.model, upstream.name, principal) : [],
+        isBatch ? batchRecords(created.id, batch.model, call.upstream.name, principal) : [],
       );
     }
     const [id] = found.ids;
@@ -267,7 +239,7 @@ export class Passthrough {
     const list = await makeList(query, {
       page: async (some: ListQuery) => (await objects.list({ ...some, kind })).map(({ id }) => id),
       object: async (id) => {
-        const bytes = await this.#object(call, `${path}/${id}`, MAX_ANSWER);
+        const bytes = await this.#object(call, `${path}/${id}`);
         if (bytes === undefined) return undefined;
         await objects.claim(found.operation.derives?.(parseAnswer(bytes)) ?? []);
         return bytes;
@@ -278,33 +250,26 @@ export class Passthrough {
   }
 
   /** @returns undefined if the upstream has no such object */
-  async #object(call: Call, path: string, limit: number): Promise<Buffer | undefined> {
+  async #object(call: Call, path: string): Promise<Buffer | undefined> {
     try {
-      const piped = await this.#ask(call, { method: 'GET', path, search: '', body: NO_BODY });
-      return await collectAnswer(call.exchange, piped, limit, call.upstream.config.timeouts.idle);
+      const piped = await sendCall(call, { method: 'GET', path });
+      return await collectAnswer(call.exchange, piped, MAX_ANSWER);
     } catch (error) {
-      if (error instanceof Refused && error.failure.error.status === 404) return undefined;
+      if (error instanceof CallFailure && error.failure.error.status === 404) return undefined;
       throw error;
     }
   }
 
   /** What batches.ts needs of a call. */
   #batchCall(call: Call): BatchCall {
-    const { exchange, upstream, objects } = call;
-    const { idle } = upstream.config.timeouts;
+    const { exchange, objects } = call;
     return {
       ...call,
       metering: this.#options.metering,
       contentOf: (id, max) => this.#contentOf(call, id, max),
       upload: async (form, type) => {
-        const piped = await this.#ask(call, {
-          method: 'POST',
-          path: '/v1/files',
-          search: '',
-          body: form,
-          type,
-        });
-        const answer = parseAnswer(await collectAnswer(exchange, piped, MAX_ANSWER, idle));
+        const piped = await sendCall(call, { method: 'POST', path: '/v1/files', body: form, type });
+        const answer = parseAnswer(await collectAnswer(exchange, piped, MAX_ANSWER));
         const [file] = seenIn(findOperation('POST', '/v1/files').operation, answer);
         if (file === undefined) throw new GatewayError('upstream_invalid_response');
         await objects.claim([file]);
@@ -316,12 +281,11 @@ export class Passthrough {
   async *#contentOf(call: Call, id: string, max: number): AsyncGenerator<Buffer, void> {
     const { exchange, upstream } = call;
     const path = `/v1/files/${encodeURIComponent(id)}/content`;
-    const piped = await this.#ask(call, { method: 'GET', path, search: '', body: NO_BODY });
-    const { total, idle } = upstream.config.timeouts;
-    const stop = startDeadline(total, () => piped.abort());
+    const piped = await sendCall(call, { method: 'GET', path });
+    const stop = startDeadline(upstream.config.timeouts.total, () => piped.abort());
     try {
       let size = 0;
-      for await (const piece of piecesOf(exchange, piped, idle)) {
+      for await (const piece of piecesOf(exchange, piped)) {
         size += piece.length;
         if (size > max) throw bodyTooLarge(max);
         yield piece;
@@ -329,59 +293,6 @@ export class Passthrough {
     } finally {
       stop();
     }
-  }
-
-  /**
-   * Sends a request, and repeats it with a new token if the upstream rejects the current one and the body is in memory.
-   * @throws Refused for an error response; GatewayError
-   */
-  async #ask(call: Call, question: Question): Promise<PipedAnswer> {
-    const { upstream, exchange } = call;
-    const isTokenRejected = (result: PipedAnswer | Failure) =>
-      'error' in result && result.isTokenRejected === true && Buffer.isBuffer(question.body);
-    const result = await askAuthorized(
-      upstream,
-      exchange,
-      () => this.#askOnce(call, question),
-      isTokenRejected,
-    );
-    if (!('error' in result)) return result;
-    exchange.throwIfStopped();
-    throw new Refused(result);
-  }
-
-  /** @returns the answer, or the failure that an error response means */
-  async #askOnce(
-    { exchange, upstream }: Call,
-    { method, path, search, body, type }: Question,
-  ): Promise<PipedAnswer | Failure> {
-    const { headers } = exchange.request;
-    const own: Record<string, string> = upstream.headersFor(headers, exchange.id);
-    const isOwnCall = method === exchange.method;
-    for (const name of ['accept', ...(isOwnCall ? ['content-type'] : [])]) {
-      const value = headers[name];
-      if (typeof value === 'string') own[name] = value;
-    }
-    if (type !== undefined) own['content-type'] = type;
-    // A body that was read whole is decoded.
-    if ('limit' in body && headers['content-encoding'] !== undefined)
-      own['content-encoding'] = headers['content-encoding'];
-    const piped = await pipe({
-      exchange,
-      upstream,
-      method,
-      path: upstream.pathWith(path.slice('/v1/'.length), search),
-      headers: own,
-      body,
-    });
-    const { statusCode = 0, headers: received } = piped.response;
-    exchange.access.upstream_status = statusCode;
-    exchange.access.upstream_request_id = upstream.requestIdIn(received);
-    if (statusCode >= 200 && statusCode < 300) return piped;
-    const { idle } = upstream.config.timeouts;
-    const text = await collectAnswer(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
-    exchange.throwIfStopped();
-    return withoutCredential(judgeErrorResponse(statusCode, received, text), upstream);
   }
 }
 

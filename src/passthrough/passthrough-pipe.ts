@@ -34,6 +34,8 @@ export type PipedBody = Buffer | Readable | { readonly limit: number };
 /** An answer whose head has arrived. */
 export interface PipedAnswer {
   readonly response: IncomingMessage;
+  /** Maximum milliseconds between two pieces. */
+  readonly idle: number;
   /** Ends the call; without effect on an answer that has ended. */
   abort(): void;
 }
@@ -195,7 +197,7 @@ class Pipe {
     const isWhole = this.#counted === undefined || this.#order.exchange.request.complete;
     // An upstream that answers before the end of the body needs no more of it.
     if (!isWhole) this.#release();
-    this.#resolve({ response, abort });
+    this.#resolve({ response, abort, idle: this.#order.upstream.config.timeouts.idle });
   }
 
   readonly #onError = (cause: Error) => {
