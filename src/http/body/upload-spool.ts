@@ -102,6 +102,12 @@ export class SpoolFiles {
   }
 }
 
+/** Replacement bytes for a span; an empty span is an insertion. */
+export interface Splice {
+  readonly span: { readonly start: number; readonly end: number };
+  readonly bytes: Buffer;
+}
+
 export class UploadSpool {
   readonly #files: SpoolFiles;
   #memory: BodyBuffer | undefined = new BodyBuffer(SPOOL_MEMORY_BYTES);
@@ -137,6 +143,22 @@ export class UploadSpool {
   /** All bytes, if in memory. Push nothing after this. */
   take(): Buffer {
     return this.#memory?.take() ?? NO_BYTES;
+  }
+
+  /** The stored bytes with splices applied. @param splices in order, not overlapping */
+  async *pieces(splices: readonly Splice[]): AsyncGenerator<Buffer, undefined> {
+    const end = this.#size;
+    let at = 0;
+    for (const { span, bytes } of [...splices, { span: { start: end, end }, bytes: undefined }]) {
+      while (at < span.start) {
+        const piece = await this.read(at, span.start);
+        at += piece.length;
+        yield piece;
+      }
+      if (bytes !== undefined && bytes.length > 0) yield bytes;
+      at = span.end;
+    }
+    return undefined;
   }
 
   /**

@@ -7,7 +7,7 @@ import { hasBody } from '../exchange/response-writer.ts';
 import { LARGE_BODY } from '../pieces/body-buffer.ts';
 import type { BodyReader, BodySource } from '../pieces/body-source.ts';
 import { type BodyPace, bodyTooLarge, PACE, waitsForContinue } from './read-body.ts';
-import { SPOOL_MEMORY_BYTES, type SpoolFiles, UploadSpool } from './upload-spool.ts';
+import { SPOOL_MEMORY_BYTES, type Splice, type SpoolFiles, UploadSpool } from './upload-spool.ts';
 
 /** Sees all bytes once, in order. Its errors end the upload. */
 export interface UploadWatcher {
@@ -16,12 +16,6 @@ export interface UploadWatcher {
   end(): void;
   /** End offset of what must be known before the body can be sent, in bytes; undefined until it has arrived. */
   readonly knownAt: number | undefined;
-}
-
-/** Replacement bytes for a span; an empty span is an insertion. */
-interface Splice {
-  readonly span: { readonly start: number; readonly end: number };
-  readonly bytes: Buffer;
 }
 
 /** If only this much is still to come, wait for it: a complete body can be replayed. */
@@ -147,7 +141,7 @@ export class Upload {
   }
 
   async *#pieces(splices: readonly Splice[]): AsyncGenerator<Buffer, undefined> {
-    yield* bufferedPieces(this.#spool, splices);
+    yield* this.#spool.pieces(splices);
     if (!this.#isLive) return undefined;
     void this.#spool.close();
     for (let piece = await this.#next(); piece !== undefined; piece = await this.#next()) yield piece;
@@ -295,23 +289,4 @@ export class Upload {
     if (left <= 0) this.#fail(new GatewayError('request_timeout'));
     else this.#stopTimer = startDeadline(Math.ceil(left), this.#onDue);
   };
-}
-
-/** The buffered bytes with the splices applied. */
-async function* bufferedPieces(
-  spool: UploadSpool,
-  splices: readonly Splice[],
-): AsyncGenerator<Buffer, undefined> {
-  const { size } = spool;
-  let at = 0;
-  for (const { span, bytes } of [...splices, { span: { start: size, end: size }, bytes: undefined }]) {
-    while (at < span.start) {
-      const piece = await spool.read(at, span.start);
-      at += piece.length;
-      yield piece;
-    }
-    if (bytes !== undefined && bytes.length > 0) yield bytes;
-    at = span.end;
-  }
-  return undefined;
 }
