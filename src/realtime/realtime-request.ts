@@ -1,6 +1,6 @@
 // Reads the handshake of a realtime session: the model in the query, and the key in a subprotocol.
 import { type ErrorCode, GatewayError } from '../errors.ts';
-import { ReferenceFinder } from '../proxy/objects/object-references.ts';
+import { ReferenceSet } from '../proxy/objects/reference-set.ts';
 import { isParameter } from '../upstream/upstream-query.ts';
 import type { BoundSession } from './client-secret.ts';
 
@@ -92,7 +92,7 @@ export function readSessionQuery(
 }
 
 function refuseObjects(query: string): void {
-  const finder = new ReferenceFinder();
+  const finder = new ReferenceSet();
   finder.addQuery(query);
   if (finder.certain.size > 0) throw new GatewayError('object_not_found');
 }

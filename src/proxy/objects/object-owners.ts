@@ -11,8 +11,8 @@ import type {
   ObjectStore,
 } from '../../store/object-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
-import type { References } from './object-references.ts';
 import { RecordRetention } from './record-retention.ts';
+import type { References } from './reference-set.ts';
 
 /** Ids per lookup. */
 const AT_ONCE = 1000;

@@ -1,27 +1,23 @@
-// The upstream objects that a JSON body or a query refers to. It recognizes ids by form and position (wire/object-names.ts);
-// object-owners.ts checks their ownership.
+// The upstream objects that a JSON body refers to. It recognizes ids by form and position (wire/object-names.ts); object-owners.ts
+// checks their ownership.
 import { isUtf8 } from 'node:buffer';
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json.ts';
+import { invalidJson } from '../../wire/json-text.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 import {
   formOf,
-  holdsId,
   isItemList,
-  MIN_ID_LENGTH,
   meaningOf,
   meaningOfId,
   type NameMeaning,
   plainText,
 } from '../../wire/object-names.ts';
 import { isCompleteItem, isContent, type ObjectPosition, objectPositionOf } from './object-positions.ts';
+import { IDENTIFIER, isEmpty, mayBeId, ReferenceSet } from './reference-set.ts';
 
-/** Most distinct texts to look up per request; no legitimate request has more. */
-const MAX_TEXTS = 10_000;
-/** Matches ids, but no sentences. */
-const IDENTIFIER = /^[\w.:-]{4,200}$/;
 /** An id with every character escaped, in quotes. */
 const MAX_TOKEN = 6 * 200 + 2;
 /** Longest value of a member that names an object, in bytes, including white space around the id. */
@@ -33,21 +29,8 @@ const SLICE_BYTES = 32 * 1024;
 const TICK_MS = 0.5;
 
 const QUOTE = 0x22;
-const HYPHEN = 0x2d;
-const BACKSLASH = 0x5c;
 const LETTER_N = 0x6e;
-const UNDERSCORE = 0x5f;
 const OPEN_OBJECT = 0x7b;
-const OPEN_ARRAY = 0x5b;
-const SPACE = 0x20;
-
-/** The references of a request. */
-export interface References {
-  /** Ids, which must be the holder's. */
-  readonly certain: ReadonlySet<string>;
-  /** Possible ids, which must not be another holder's. */
-  readonly possible: ReadonlySet<string>;
-}
 
 interface FinderOptions {
   /** Stored responses go to `responses` and are looked up elsewhere. Default: they count as objects, have no owner, and are rejected. */
@@ -70,13 +53,9 @@ interface OpenObject {
 /** The type of an item that is only an id. */
 const REFERENCE = 'itemreference';
 
-export class ReferenceFinder implements References, WalkListener {
+export class ReferenceFinder extends ReferenceSet implements WalkListener {
   readonly depth = MAX_DEPTH;
   readonly #options: FinderOptions;
-  readonly certain = new Set<string>();
-  readonly possible = new Set<string>();
-  /** Stored responses. */
-  readonly responses = new Set<string>();
   /** Answered approval requests, and items present with their content. */
   readonly #approvals = new Set<string>();
   readonly #complete = new Set<string>();
@@ -89,6 +68,7 @@ export class ReferenceFinder implements References, WalkListener {
   readonly #objects: (OpenObject | undefined)[] = [];
 
   constructor(options: FinderOptions = {}) {
+    super();
     this.#options = options;
   }
 
@@ -121,19 +101,6 @@ export class ReferenceFinder implements References, WalkListener {
     return this.#end(walk);
   }
 
-  /**
-   * Adds all parameters, in each way that servers parse a query: with and without `;` as a separator, and doubly decoded.
-   * @param search the query string without `?`
-   */
-  addQuery(search: string): void {
-    for (const text of new Set([search, search.replaceAll(';', '&')]))
-      for (const [name, value] of new URLSearchParams(text)) this.#considerParameter(name, value);
-  }
-
-  get size(): number {
-    return this.certain.size + this.possible.size + this.responses.size + this.#approvals.size;
-  }
-
   #begin(bytes: Buffer): JsonWalk {
     // A decoder that drops invalid UTF-8 would read other names.
     if (!isUtf8(bytes)) throw new GatewayError('invalid_json', 'The request body is not valid UTF-8.');
@@ -142,13 +109,8 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   #end({ fault, faultAt }: JsonWalk): this {
-    if (fault !== null) {
-      throw new GatewayError(
-        'invalid_json',
-        `The request body is not valid JSON: ${fault} at byte ${faultAt}.`,
-      );
-    }
-    for (const id of this.#approvals) this.#add(id, this.#complete.has(id) ? this.possible : this.certain);
+    if (fault !== null) throw invalidJson(fault, faultAt);
+    for (const id of this.#approvals) this.add(id, this.#complete.has(id) ? this.possible : this.certain);
     this.#approvals.clear();
     return this;
   }
@@ -268,10 +230,10 @@ export class ReferenceFinder implements References, WalkListener {
     for (const text of ids) {
       if (text === '') continue;
       if (!isItem && formOf(plainText(text)) !== 'item') this.#consider('none', text, 'plain');
-      else if (isReference || !isCompleteItem(types, content, empty)) this.#add(text, this.certain);
+      else if (isReference || !isCompleteItem(types, content, empty)) this.add(text, this.certain);
       else {
         this.#complete.add(text);
-        this.#addPossible(text);
+        this.addPossible(text);
       }
     }
   }
@@ -283,73 +245,21 @@ export class ReferenceFinder implements References, WalkListener {
     const isQuoted =
       position === 'quoted' || meaning === 'call' || (position === 'text' && meaning === 'none');
     if (meaning === 'none' && form === undefined) {
-      if (this.#options.allTexts !== false && IDENTIFIER.test(plain)) this.#addPossible(text);
+      if (this.#options.allTexts !== false && IDENTIFIER.test(plain)) this.addPossible(text);
     } else if (isQuoted) {
-      if (form !== undefined || this.#options.allTexts !== false) this.#addPossible(text);
-    } else if (meaning === 'approval') this.#add(text, this.#approvals);
+      if (form !== undefined || this.#options.allTexts !== false) this.addPossible(text);
+    } else if (meaning === 'approval') this.add(text, this.#approvals);
     else if (meaning === 'response' || (meaning === 'none' && form === 'response'))
-      this.#add(text, this.#options.takesStored === true ? this.responses : this.certain);
-    else this.#add(text, this.certain);
+      this.add(text, this.#options.takesStored === true ? this.responses : this.certain);
+    else this.add(text, this.certain);
   }
 
-  #considerParameter(name: string, value: string): void {
-    const plain = decodedAgain(value);
-    const meaning = meaningOf(decodedAgain(name).replace(/\[[^\]]*\]/g, ''));
-    // A page of a list starts after a cursor, which is an element of the list.
-    const isCursor = name === 'after' || name === 'before';
-    const isNamed = meaning !== 'none' && meaning !== 'type' && plain !== '';
-    if (isNamed || (!isCursor && holdsId(plain))) this.#add(plain, this.certain);
-    else if (IDENTIFIER.test(plainText(plain))) this.#addPossible(plain);
-  }
-
-  /** Adds the text in each form that some server would look up. */
-  #addPossible(text: string): void {
-    this.#add(text, this.possible);
-    const plain = plainText(text);
-    if (plain !== text && plain !== '') this.#add(plain, this.possible);
-  }
-
-  #add(text: string, to: Set<string>): void {
-    to.add(text);
-    if (this.size > MAX_TEXTS)
-      throw new GatewayError('invalid_value', 'The request refers to too many objects.');
+  override get size(): number {
+    return super.size + this.#approvals.size;
   }
 }
 
 /** The type in a uniform spelling. */
 function typeOf(text: string): string {
   return plainText(text).toLowerCase().replaceAll('-', '_');
-}
-
-/** Whether a token may be an id: long enough, with an early hyphen or underscore, or escaped. */
-function mayBeId(bytes: Buffer, start: number, end: number): boolean {
-  if (end - start < MIN_ID_LENGTH) return false;
-  let pos = start + 1;
-  while (pos < end && bytes[pos] === SPACE) pos += 1;
-  for (const stop = Math.min(end, pos + 8); pos < stop; pos++) {
-    const byte = bytes[pos];
-    if (byte === UNDERSCORE || byte === HYPHEN || byte === BACKSLASH) return true;
-    // White space other than SPACE is escaped or not ASCII.
-    if (byte !== undefined && byte > 0x7f) return true;
-  }
-  return false;
-}
-
-/** Whether it is an empty string, list or object. */
-function isEmpty(bytes: Buffer, start: number, end: number): boolean {
-  const first = bytes[start];
-  if (first === QUOTE) return end - start === 2;
-  if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return false;
-  let pos = start + 1;
-  while (pos < end && (bytes[pos] ?? 0) <= SPACE) pos += 1;
-  return pos === end - 1;
-}
-
-function decodedAgain(text: string): string {
-  if (!text.includes('%')) return text;
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }
