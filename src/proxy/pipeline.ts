@@ -1,17 +1,14 @@
 // The pipeline of a request for a model, from authentication to the last byte. It fixes the order of the steps; others do them.
-
 import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import type { FallbackReason } from '../config/schema/model-schema.ts';
-import { GatewayError } from '../errors.ts';
 import { PACE, readBody } from '../http/body/read-body.ts';
 import type { SpoolFiles } from '../http/body/upload-spool.ts';
 import { asAnthropicError } from '../http/exchange/anthropic-error.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError } from '../http/exchange/response-writer.ts';
-import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import type { BufferPool } from '../http/pieces/buffer-pool.ts';
 import type { Scopes } from '../limits/scope.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
@@ -24,6 +21,7 @@ import type { Affinity } from './attempts/target-plan.ts';
 import type { BackgroundUsage } from './background-usage.ts';
 import type { Endpoint, RequestFacts } from './contracts/endpoint.ts';
 import type { AttemptUse, RelayRequest, RequestContent } from './contracts/receiver.ts';
+import { calledEndpoint, requireJson } from './endpoints/called-endpoint.ts';
 import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
 import type { ObjectOwners } from './objects/object-owners.ts';
@@ -98,8 +96,7 @@ export class Pipeline {
 
   /** `POST` to the path of an endpoint. */
   answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
-    const asked = exchange.deployment === undefined ? endpoint : withModelInPath(endpoint);
-    const called = withQuery(asked, exchange.target);
+    const called = calledEndpoint(endpoint, exchange);
     return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, called, held));
   }
 
@@ -259,19 +256,6 @@ export class Pipeline {
   }
 }
 
-/**
- * The endpoint for requests whose path names the model. One in the body is replaced. Without one, the default is a name that no target
- * has, so that each target's name is added.
- */
-function withModelInPath({ wanted, form, ...endpoint }: Endpoint): Endpoint {
-  const defaultModel = '';
-  return {
-    ...endpoint,
-    wanted: { ...wanted, defaultModel },
-    ...(form === undefined ? {} : { form: { ...form, defaultModel } }),
-  };
-}
-
 /** Whether the maker of encrypted contents matters, and is known to the gateway. */
 function keepsSeals({ sessionHeader }: Route, { namesObjects, createdIn }: Endpoint): boolean {
   return sessionHeader !== undefined && namesObjects === true && createdIn !== undefined;
@@ -306,24 +290,4 @@ export function answerFailure(exchange: Exchange, { error, verbatim, headers }: 
   exchange.access.outcome = status === 200 ? 'ok' : error.code;
   const shaped = exchange.isAnthropic && status !== 200 ? asAnthropicError(status, body, exchange.id) : body;
   answer(exchange, status, { 'content-type': type, ...headers }, shaped);
-}
-
-/** With what it forwards of the query. */
-function withQuery(endpoint: Endpoint, target: string): Endpoint {
-  const { keepsQuery = false } = endpoint;
-  const at = keepsQuery === false ? -1 : target.indexOf('?');
-  if (at === -1) return endpoint;
-  const query = target.slice(at + 1);
-  if (typeof keepsQuery === 'boolean') return { ...endpoint, query };
-  const kept = [...new URLSearchParams(query)].filter(([name]) => keepsQuery.includes(name));
-  return kept.length === 0 ? endpoint : { ...endpoint, query: new URLSearchParams(kept).toString() };
-}
-
-/** @throws GatewayError unsupported_content_type */
-function requireJson({ request }: Exchange, { form }: Endpoint): void {
-  const isTaken = form === undefined || form.isEither;
-  if (isTaken && isJson(mediaType(request.headers))) return;
-  if (form === undefined) throw new GatewayError('unsupported_content_type');
-  const types = isTaken ? 'multipart/form-data or application/json' : 'multipart/form-data';
-  throw new GatewayError('unsupported_content_type', `The content-type of this request must be ${types}.`);
 }
