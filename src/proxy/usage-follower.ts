@@ -149,8 +149,9 @@ export async function askUpstream<Result>(
   ms: number,
   read: (status: number, body: AsyncIterable<Buffer>) => Promise<Result>,
 ): Promise<Result> {
-  await upstream.authorize();
-  const { token } = upstream;
+  const { credential } = upstream;
+  await credential.ready();
+  const { token } = credential;
   const headers = { ...upstream.headersFor({}, 'usage'), accept: 'application/json' };
   const request = directRequest(upstream, { method: 'GET', path: upstream.pathWith(path, ''), headers }, ms);
   const stop = startDeadline(ms, () => request.destroy(new GatewayError('upstream_timeout')));
@@ -160,7 +161,7 @@ export async function askUpstream<Result>(
     });
     const { statusCode = 0 } = response;
     // The next question has another token.
-    if (statusCode === 401 && token !== undefined) await upstream.replaceToken(token);
+    if (statusCode === 401 && token !== undefined) await credential.replaceToken(token);
     return await read(statusCode, response);
   } finally {
     stop();

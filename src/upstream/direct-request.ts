@@ -39,15 +39,16 @@ export function directRequest(
  * @throws GatewayError upstream_auth_error, or the stop reason of the exchange; what `ask` throws
  */
 export async function askAuthorized<T>(
-  upstream: Upstream,
+  { credential }: Upstream,
   exchange: Exchange,
   ask: () => Promise<T>,
   isTokenRejected: (result: T) => boolean,
 ): Promise<T> {
-  const pending = upstream.authorize();
+  const pending = credential.ready();
   if (pending !== undefined) await exchange.orStopped(pending);
-  const { token } = upstream;
+  const { token } = credential;
   const result = await ask();
-  if (token === undefined || !isTokenRejected(result) || !(await upstream.replaceToken(token))) return result;
+  if (token === undefined || !isTokenRejected(result) || !(await credential.replaceToken(token)))
+    return result;
   return exchange.stopReason === undefined ? ask() : result;
 }

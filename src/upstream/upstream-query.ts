@@ -1,5 +1,6 @@
-// Joins a client's query to the operator's query of an upstream. A client cannot repeat a parameter of the operator, in any
+// Paths at an upstream, and the client's query joined to the operator's. A client cannot repeat a parameter of the operator, in any
 // spelling that a parser may read as the same name.
+import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { plainName } from '../wire/json-bytes.ts';
 
 /** Levels of nested percent-encoding that a parser may decode. */
@@ -78,4 +79,37 @@ export function endpoint(
     origin: url.origin,
     path: `${root}${isBeside ? '' : '/'}${suffix}${search === '' ? '' : `?${search}`}`,
   };
+}
+
+/** The paths of one configured upstream. */
+export class UpstreamPaths {
+  readonly #config: UpstreamConfig;
+  /** By suffix; there are few. */
+  readonly #paths = new Map<string, string>();
+
+  constructor(config: UpstreamConfig) {
+    this.#config = config;
+  }
+
+  /** Path and configured query. @param suffix below the API root, without a leading slash */
+  of(suffix: string): string {
+    let path = this.#paths.get(suffix);
+    if (path === undefined) {
+      path = this.#make(suffix);
+      this.#paths.set(suffix, path);
+    }
+    return path;
+  }
+
+  /** As `of` for a suffix that a request makes, with the client's query (`joinQuery`). */
+  with(suffix: string, query: string): string {
+    return joinQuery(this.#make(suffix), query);
+  }
+
+  #make(suffix: string): string {
+    const config = this.#config;
+    return config.kind === 'builtin'
+      ? `/${suffix.replace(/^\//, '')}`
+      : endpoint(config.base_url, suffix, config.query).path;
+  }
 }

@@ -5,34 +5,22 @@ import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { EchoTransport } from './echo/echo.ts';
-import {
-  ALWAYS_FORWARDED,
-  type ClientHeaders,
-  FORWARDED_TRACE,
-  ForwardedHeaders,
-} from './http/forwarded-headers.ts';
+import { type ClientHeaders, ForwardedHeaders } from './http/forwarded-headers.ts';
 import { requestIdOf } from './http/header-names.ts';
 import { HttpTransport } from './http/http-transport.ts';
 import { OriginQuarantines } from './http/origin-quarantine.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
+import { UpstreamHeaders } from './http/upstream-headers.ts';
 import { UpstreamEgress } from './outbound/upstream-egress.ts';
 import { providerOf, serverOf } from './provider-name.ts';
+import { Bulkhead } from './state/bulkhead.ts';
 import { type Drains, shownDrain } from './state/drains.ts';
 import { HealthProbe } from './state/health-probe.ts';
 import type { UpstreamState } from './state/upstream-state.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 import type { UpstreamCall } from './upstream-call.ts';
 import { UpstreamCredential } from './upstream-credential.ts';
-import { endpoint, joinQuery } from './upstream-query.ts';
-
-/** Headers that differ between requests. */
-const OF_REQUESTS: ReadonlySet<string> = new Set([
-  'content-type',
-  'accept',
-  'x-request-id',
-  ...Object.values(ALWAYS_FORWARDED).flat(),
-  ...FORWARDED_TRACE,
-]);
+import { UpstreamPaths } from './upstream-query.ts';
 
 /** Length bound of an upstream's request id, in characters. */
 const MAX_ID = 128;
@@ -59,27 +47,15 @@ export class Upstream {
   /** Address for traces; undefined for the built-in upstream. */
   readonly server: { readonly address: string; readonly port: number } | undefined;
   readonly #transport: Transport;
-  /** Path below the API root → path and query. */
-  readonly #paths = new Map<string, string>();
-  readonly #userAgent: string;
-  /** Default headers of every request. */
-  #headers: Readonly<Record<string, string>> = {};
-  /** The parts of `#headers` that no request overrides, and those that it may. */
-  #common: Readonly<Record<string, string>> = {};
-  #defaults: Readonly<Record<string, string>> = {};
-  /** Shared by all upstreams of this name: after a reload the old one may still have requests in flight. */
-  readonly #inFlightGauge: { readonly value: number | undefined; add(by: number): void };
-  readonly #attempts: Metrics['upstreamAttempts'];
-  /** Result → its counter, so that labels are looked up once. */
-  readonly #outcomes = new Map<string, { inc(): void }>();
-  readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
-  readonly #credential: UpstreamCredential;
+  #paths: UpstreamPaths;
+  readonly #headers: UpstreamHeaders;
+  readonly #bulkhead: Bulkhead;
+  readonly credential: UpstreamCredential;
   readonly #egress: UpstreamEgress;
   /** Client headers that go to this upstream. */
   readonly forwarded: ForwardedHeaders;
   readonly #probe: HealthProbe | undefined;
   readonly #drains: Pick<Drains, 'of'>;
-  #inFlight = 0;
 
   /**
    * @param transport replaces the configured transport
@@ -98,16 +74,10 @@ export class Upstream {
   ) {
     this.name = name;
     this.#config = config;
-    this.#userAgent = userAgent;
-    this.#inFlightGauge = metrics.upstreamInFlight.child({ upstream: name });
-    this.#attempts = metrics.upstreamAttempts;
+    this.#headers = new UpstreamHeaders(userAgent);
+    this.#paths = new UpstreamPaths(config);
+    this.#bulkhead = new Bulkhead(name, metrics);
     this.#drains = drains;
-    metrics.addUpstream(name);
-    this.#inFlightGauge.add(0);
-    this.#durations = {
-      ok: metrics.upstreamSeconds.child({ upstream: name, result: 'ok' }),
-      failed: metrics.upstreamSeconds.child({ upstream: name, result: 'failed' }),
-    };
     this.provider = providerOf(name, config);
     const onExpiry = (end: number) => events.onCertificateExpiry?.(end);
     this.#egress = new UpstreamEgress({ upstream: name, config, metrics, onExpiry });
@@ -132,15 +102,15 @@ export class Upstream {
         });
     }
     this.forwarded = forwardedTo(config);
-    this.#credential = new UpstreamCredential({
+    this.credential = new UpstreamCredential({
       upstream: name,
       config,
       metrics,
       outbound: this.#egress.outbound,
-      onChange: () => this.#setHeaders(),
+      onChange: () => this.#headers.replace(this.credential.headers),
       onFailure: (error, isInForce) => events.onTokenFailure?.(error, isInForce),
     });
-    this.#setHeaders();
+    this.#headers.replace(this.credential.headers);
     const { health } = config;
     if (health !== undefined) {
       this.#probe = new HealthProbe({
@@ -163,45 +133,13 @@ export class Upstream {
   replaceCredentials(config: UpstreamConfig): void {
     this.#config = config;
     this.#egress.replace(config);
-    this.#paths.clear();
-    this.#credential.replace(config);
+    this.#paths = new UpstreamPaths(config);
+    this.credential.replace(config);
   }
 
   /** Takes over the valid token of the object that this one replaces, so that its first requests need not wait for one. */
   inheritToken(previous: Upstream): void {
-    this.#credential.inherit(previous.#credential);
-  }
-
-  /**
-   * Waits for a valid credential; undefined when there is one, which is always so for one of the configuration.
-   * @throws (rejects with) GatewayError upstream_auth_error when none can be fetched
-   */
-  authorize(): Promise<void> | undefined {
-    return this.#credential.ready();
-  }
-
-  /** The fetched token that requests use now; undefined for a credential of the configuration. */
-  get token(): string | undefined {
-    return this.#credential.token;
-  }
-
-  /** The upstream rejected this token: fetches another one. @returns whether one is in force, so that a repetition makes sense */
-  replaceToken(rejected: string): Promise<boolean> {
-    return this.#credential.replaceToken(rejected);
-  }
-
-  #setHeaders(): void {
-    const headers: Record<string, string> = {
-      'content-type': 'application/json',
-      // A compressed stream could not be spliced frame by frame.
-      'accept-encoding': 'identity',
-      'user-agent': this.#userAgent,
-      ...this.#credential.headers,
-    };
-    this.#headers = headers;
-    const entries = Object.entries(headers);
-    this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
-    this.#defaults = Object.fromEntries(entries.filter(([name]) => OF_REQUESTS.has(name)));
+    this.credential.inherit(previous.credential);
   }
 
   /** The agent for requests of a library to `base_url`; undefined where it connects as Node.js does. */
@@ -233,10 +171,9 @@ export class Upstream {
         probe === undefined
           ? null
           : { ok: probe.healthy, since: probe.since.toISOString(), reason: probe.reason ?? null },
-      // Of all upstreams of this name, as in the metrics.
-      in_flight: this.#inFlightGauge.value ?? 0,
+      in_flight: this.#bulkhead.inFlightOfName,
       max_concurrency: this.config.max_concurrency,
-      credential: this.#credential.age,
+      credential: this.credential.age,
       drained: drain === undefined ? null : shownDrain(drain),
     };
   }
@@ -244,14 +181,14 @@ export class Upstream {
   /** Starts the active health check and fetches the token, where they are configured. A disabled upstream is left alone. */
   start(): void {
     if (!this.isEnabled) return;
-    this.#credential.start();
+    this.credential.start();
     this.#egress.start();
     this.#probe?.start();
   }
 
   /** Stops the health check, because the upstream was removed from the configuration. */
   stop(): void {
-    this.#credential.stop();
+    this.credential.stop();
     this.#egress.stop();
     this.#probe?.stop();
   }
@@ -263,7 +200,7 @@ export class Upstream {
 
   /** Whether the upstream's text quotes a credential of the gateway; such a text must not reach a client or log. */
   quotesCredential(text: Buffer | string): boolean {
-    return this.#credential.areQuotedIn(text.toString());
+    return this.credential.areQuotedIn(text.toString());
   }
 
   /** The upstream's request id, for the log. */
@@ -273,7 +210,7 @@ export class Upstream {
   }
 
   get inFlight(): number {
-    return this.#inFlight;
+    return this.#bulkhead.inFlight;
   }
 
   /**
@@ -282,42 +219,23 @@ export class Upstream {
    */
   acquire(): void {
     if (!this.isInService) throw new GatewayError('upstream_out_of_service');
-    if (this.#inFlight >= this.config.max_concurrency) throw new GatewayError('upstream_busy');
-    this.#inFlight += 1;
-    this.#inFlightGauge.add(1);
+    this.#bulkhead.acquire(this.config.max_concurrency);
   }
 
-  /**
-   * Frees the slot.
-   * @param outcome result of the request: `ok` or a code of the error table
-   * @param ms since it was sent, in milliseconds; undefined if it was not sent
-   */
+  /** Frees the slot, as `Bulkhead.release`. */
   release(outcome: string, ms?: number): void {
-    if (ms !== undefined) this.#durations[outcome === 'ok' ? 'ok' : 'failed'].observe(ms / 1000);
-    this.#inFlight -= 1;
-    this.#inFlightGauge.add(-1);
-    let counter = this.#outcomes.get(outcome);
-    if (counter === undefined) {
-      counter = this.#attempts.child({ upstream: this.name, outcome });
-      this.#outcomes.set(outcome, counter);
-    }
-    counter.inc();
+    this.#bulkhead.release(outcome, ms);
   }
 
   send(call: UpstreamCall, sink: Sink): Call {
-    const { endpoint: called, body, contentType, requestId, client, accept, fresh, trace } = call;
-    const { forwarded = this.forwarded, transport = this.#transport } = call;
+    const { endpoint: called, body, client, fresh, forwarded = this.forwarded } = call;
     const { path, query, method } = called;
-    const headers: Record<string, string> = { ...this.#defaults, accept, 'x-request-id': requestId };
-    if (contentType !== undefined) headers['content-type'] = contentType;
-    forwarded.copy(client, headers, trace === undefined);
-    if (trace !== undefined) {
-      headers['traceparent'] = trace.traceparent;
-      if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
+    const headers = this.#headers.of(call, client, forwarded);
+    const { common } = this.#headers;
+    if (query === undefined) {
+      const { transport = this.#transport } = call;
+      return transport.send({ path: this.#paths.of(path), headers, common, body, fresh }, sink);
     }
-    const common = this.#common;
-    if (query === undefined)
-      return transport.send({ path: this.#pathOf(path), headers, common, body, fresh }, sink);
     if (method !== undefined) delete headers['content-type'];
     const own = { path: this.pathWith(path, query), headers, common, body, fresh };
     return this.#transport.send(method === undefined ? own : { ...own, method }, sink);
@@ -328,17 +246,7 @@ export class Upstream {
    * @param suffix below the API root, without a leading slash
    */
   pathWith(suffix: string, query: string): string {
-    return joinQuery(this.#makePath(suffix), query);
-  }
-
-  /** Cached per suffix; there are few. */
-  #pathOf(suffix: string): string {
-    let path = this.#paths.get(suffix);
-    if (path === undefined) {
-      path = this.#makePath(suffix);
-      this.#paths.set(suffix, path);
-    }
-    return path;
+    return this.#paths.with(suffix, query);
   }
 
   /**
@@ -346,33 +254,26 @@ export class Upstream {
    * @param forwarded default: those of the upstream
    */
   headersFor(client: ClientHeaders, requestId: string, forwarded = this.forwarded): Record<string, string> {
-    const { 'content-type': _, ...own } = this.#headers;
-    const headers: Record<string, string> = { ...own, 'x-request-id': requestId };
+    const headers = { ...this.#headers.withoutBody, 'x-request-id': requestId };
     forwarded.copy(client, headers);
     return headers;
   }
 
-  #makePath(suffix: string): string {
-    const { config } = this;
-    return config.kind === 'builtin'
-      ? `/${suffix.replace(/^\//, '')}`
-      : endpoint(config.base_url, suffix, config.query).path;
-  }
-
   /** Sent once more with another token when the upstream rejects the one it had, as a request is. */
   async #checkHealth(path: string, signal: AbortSignal): Promise<number> {
-    await this.authorize();
-    const { token } = this;
+    const { credential } = this;
+    await credential.ready();
+    const { token } = credential;
     const status = await this.#requestHealth(path, signal);
     if (status !== 401 || token === undefined) return status;
-    const isReplaced = await this.replaceToken(token);
+    const isReplaced = await credential.replaceToken(token);
     return isReplaced && !signal.aborted ? this.#requestHealth(path, signal) : status;
   }
 
   /** One GET with the upstream's credentials on a new connection: the pool may be full of long responses. */
   #requestHealth(path: string, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {
-      const { 'content-type': _, ...headers } = this.#headers;
+      const headers = this.#headers.withoutBody;
       const call = this.#transport.send(
         { method: 'GET', path, headers, body: Buffer.alloc(0), fresh: true },
         { onHead: resolve, onData: () => {}, onEnd: () => {}, onError: reject },
@@ -382,7 +283,7 @@ export class Upstream {
   }
 
   close(): Promise<void> {
-    this.#credential.stop();
+    this.credential.stop();
     this.#probe?.stop();
     return this.#transport.close();
   }

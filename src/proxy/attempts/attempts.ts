@@ -214,7 +214,8 @@ export class Attempts {
     let outcome: ResultClass = { kind: 'neutral' };
     try {
       exchange.throwIfStopped();
-      const { token } = target.upstream;
+      const { credential } = target.upstream;
+      const { token } = credential;
       let result = await this.#sendAuthorized({ target, permit }, false, runner);
       if (result.kind === 'failed' && result.failure.staleConnection === true && this.#mayResend(runner)) {
         exchange.throwIfStopped();
@@ -222,7 +223,7 @@ export class Attempts {
         result = await this.#sendAuthorized({ target, permit }, true, runner);
       }
       const isRejected = result.kind === 'failed' && result.failure.isTokenRejected === true;
-      if (isRejected && (await this.#hasNewToken(target.upstream, token ?? target.upstream.token, runner))) {
+      if (isRejected && (await this.#hasNewToken(credential, token ?? credential.token, runner))) {
         this.#countExtra(target, 'token');
         result = await this.#sendAuthorized({ target, permit }, false, runner);
       }
@@ -246,18 +247,18 @@ export class Attempts {
 
   /** Fetches another token than the rejected one. @returns whether the request can be sent again with it */
   async #hasNewToken(
-    upstream: Target['upstream'],
-    rejected: Target['upstream']['token'],
+    credential: Target['upstream']['credential'],
+    rejected: string | undefined,
     { race }: Runner,
   ): Promise<boolean> {
     if (rejected === undefined) return false;
-    const isReplaced = await this.#options.request.exchange.orStopped(upstream.replaceToken(rejected));
+    const isReplaced = await this.#options.request.exchange.orStopped(credential.replaceToken(rejected));
     return isReplaced && this.#content?.form?.isSpent !== true && race?.isDecided !== true;
   }
 
   /** Waits for the token of the upstream if there is none. */
   #sendAuthorized(step: Step, fresh: boolean, runner: Runner): Promise<AttemptEnd> {
-    const pending = step.target.upstream.authorize();
+    const pending = step.target.upstream.credential.ready();
     if (pending === undefined) return this.#send(step, fresh, runner);
     const { exchange } = this.#options.request;
     return exchange.orStopped(pending).then(
