@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { LimitName } from '../config/limit-table.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { BUDGET_LIMITS, budgetText, softOf } from '../config/terms.ts';
+import type { ActiveLimit } from '../limits/active-limits.ts';
 import type { Limiter, LimitState, ScopeStates } from '../limits/limiter.ts';
 import type { Scope, Scopes } from '../limits/scope.ts';
 import { RecentMap } from '../recent-map.ts';
@@ -27,6 +28,17 @@ const NEAR = { share: NEAR_SHARE, threshold: 0 };
 
 type BudgetLimit = (typeof BUDGET_LIMITS)[number];
 
+/** Of one budget of a request's scopes. */
+interface FirstThreshold {
+  readonly scope: Scope;
+  /** Of the scope. */
+  readonly index: number;
+  readonly limit: ActiveLimit;
+  readonly budget: BudgetLimit;
+  /** In billionths. */
+  readonly first: number;
+}
+
 interface BudgetWatchOptions {
   readonly limiter: Pick<Limiter, 'peek'>;
   readonly store: Pick<Store, 'budgets' | 'organisation' | 'findHolder'>;
@@ -45,6 +57,7 @@ export class BudgetWatch {
   readonly #options: BudgetWatchOptions;
   readonly #now: () => number;
   readonly #known = new RecentMap<string, true>(MAX_KNOWN);
+  readonly #thresholds = new WeakMap<Scopes, readonly FirstThreshold[]>();
   readonly #waiting = new Set<Scopes>();
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
@@ -62,17 +75,14 @@ export class BudgetWatch {
    */
   settled(scopes: Scopes, states: ScopeStates, more: number): void {
     if (scopes.maxCost === Number.POSITIVE_INFINITY) return;
-    const isDue = scopes.list.some((scope, index) => {
+    for (const { scope, index, limit, budget, first } of this.#thresholdsOf(scopes)) {
       const ofScope = states[index];
       // Most requests are below the first threshold of each budget.
-      const first = Math.min(NEAR_SHARE, ...softOf(scope.limits));
-      return ofScope?.active.byKind.cost.some((each) => {
-        if (ofScope.used(each) + more < first * each.max) return false;
-        const budget = BUDGET_LIMITS.find(({ limit }) => limit === each.limit.name);
-        return budget !== undefined && this.#crossed(scope, budget, ofScope.at(each), more).length > 0;
-      });
-    });
-    if (isDue) this.#confirm(scopes);
+      if (ofScope === undefined || ofScope.used(limit) + more < first) continue;
+      if (this.#crossed(scope, budget, ofScope.at(limit), more).length === 0) continue;
+      this.#confirm(scopes);
+      return;
+    }
   }
 
   /** Call when a budget rejected a request. */
@@ -102,6 +112,21 @@ export class BudgetWatch {
       const isKnown = this.#known.has(nameOf(this.#noticeOf(scope, budget, limit, threshold)));
       return isKnown ? [] : [threshold];
     });
+  }
+
+  #thresholdsOf(scopes: Scopes): readonly FirstThreshold[] {
+    let known = this.#thresholds.get(scopes);
+    if (known === undefined) {
+      known = scopes.list.flatMap((scope, index) => {
+        const share = Math.min(NEAR_SHARE, ...softOf(scope.limits));
+        return scope.active.byKind.cost.flatMap((limit) => {
+          const budget = BUDGET_LIMITS.find((each) => each.limit === limit.limit.name);
+          return budget === undefined ? [] : [{ scope, index, limit, budget, first: share * limit.max }];
+        });
+      });
+      this.#thresholds.set(scopes, known);
+    }
+    return known;
   }
 
   #noticeOf({ id }: Scope, { window }: BudgetLimit, budget: number, threshold: number): NoticeKey {

@@ -107,6 +107,8 @@ export class PriceBook {
 /** An amount of money as decimal text. @param millionths a whole number; with `digits` it counts in 10^-digits */
 export function decimalText(millionths: bigint | number, digits = 6): string {
   const text = String(millionths).padStart(digits + 1, '0');
-  const fraction = text.slice(-digits).replace(/0+$/, '');
-  return fraction === '' ? text.slice(0, -digits) : `${text.slice(0, -digits)}.${fraction}`;
+  const point = text.length - digits;
+  let end = text.length;
+  while (end > point && text.charAt(end - 1) === '0') end -= 1;
+  return end === point ? text.slice(0, point) : `${text.slice(0, point)}.${text.slice(point, end)}`;
 }

@@ -6,10 +6,7 @@ import type { Admitted, Amounts, Lease, ScopeStates } from '../limiter.ts';
 import type { Scopes } from '../scope.ts';
 import { UsageStates } from '../verdict.ts';
 import { countsOf, type ScopeCounters } from './scope-counters.ts';
-import type { Windows } from './windows.ts';
-
-/** Numbers of each scope: of requests, tokens, cost, and running requests. */
-const KINDS = 4;
+import { COUNTED, type Windows } from './windows.ts';
 
 export class JointRoom {
   readonly counters: readonly ScopeCounters[];
@@ -28,8 +25,8 @@ export class JointRoom {
     this.#before = windows.map(({ before }) => before);
     const room: number[] = [];
     for (const [index, active] of this.#active.entries()) {
-      const { requests, tokens, cost, running } = roomIn(active, this.#before[index] ?? []);
-      room.push(requests, tokens, cost, running);
+      const kinds = roomIn(active, this.#before[index] ?? []);
+      room.push(...COUNTED.map((kind) => kinds[kind]));
     }
     this.#room = room;
   }
@@ -42,7 +39,7 @@ export class JointRoom {
     const { windows } = this;
     const [before, room] = [this.#before, this.#room];
     const { tokens, cost } = amounts;
-    for (let index = 0, at = 0; index < windows.length; index += 1, at += KINDS) {
+    for (let index = 0, at = 0; index < windows.length; index += 1, at += COUNTED.length) {
       const each = windows[index];
       if (each === undefined || each.before !== before[index] || !each.isOpenAt(moment)) return undefined;
       if (
@@ -56,7 +53,7 @@ export class JointRoom {
     const used: number[] = [];
     for (const each of windows) {
       each.reserve(amounts);
-      used.push(each.requests, each.tokens, each.cost, each.running);
+      each.addTo(used);
     }
     return used;
   }
@@ -65,9 +62,8 @@ export class JointRoom {
   statesAt({ now, wallMs, date }: Moment, used: readonly number[]): ScopeStates {
     return this.#active.map((active, index) => {
       const windowLeftMs = Math.max(0, (this.windows[index]?.end ?? 0) - now);
-      const [requests = 0, tokens = 0, cost = 0, running = 0] = used.slice(index * KINDS);
-      const counts = () => countsOf(this.#before[index] ?? [], { requests, tokens, cost, running });
-      return new UsageStates(() => ({ wallMs, date, windowLeftMs, counts: counts() }), active);
+      const counts = countsOf(this.#before[index] ?? [], used, index * COUNTED.length);
+      return new UsageStates(() => ({ wallMs, date, windowLeftMs, counts }), active);
     });
   }
 }

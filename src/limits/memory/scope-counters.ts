@@ -8,7 +8,7 @@ import type { LastKnownCounters } from '../last-known.ts';
 import { type Amounts, NO_AMOUNTS } from '../limiter.ts';
 import type { Scope } from '../scope.ts';
 import type { LimitUsage } from '../verdict.ts';
-import { Windows } from './windows.ts';
+import { COUNTED, Windows } from './windows.ts';
 
 /** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
@@ -17,11 +17,9 @@ type Knowledge = 'nothing' | 'provisional' | 'all';
 const indexesOf = (isPicked: (limit: Limit) => boolean): readonly number[] =>
   LIMITS.filter(isPicked).map(({ index }) => index);
 const byKind = (isIn: (limit: Limit) => boolean) => ({
-  requests: indexesOf((limit) => isIn(limit) && limit.counts === 'requests'),
   tokens: indexesOf((limit) => isIn(limit) && limit.counts === 'tokens'),
   cost: indexesOf((limit) => isIn(limit) && limit.counts === 'cost'),
 });
-const ALL = byKind(() => true);
 const MINUTE = byKind(({ window }) => window === 'minute');
 const DAY = byKind(({ window }) => window === 'day');
 const MONTH = byKind(({ window }) => window === 'month');
@@ -29,6 +27,8 @@ const ALL_MINUTE = indexesOf(({ window }) => window === 'minute');
 const ALL_TOTALS = TOTAL_LIMITS.map(({ index }) => index);
 const ALL_RUNNING = indexesOf(({ counts }) => counts === 'running');
 type Indexes = ReturnType<typeof byKind>;
+/** By the index in the table, the number of `since` that it counts. */
+const KINDS = LIMITS.map(({ counts }) => COUNTED.indexOf(counts));
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 const NO_COUNTS: readonly number[] = LIMITS.map(() => 0);
 
@@ -112,12 +112,14 @@ export class ScopeCounters {
   /** The usage at this moment. It is added up when it is read, which may be later. */
   usage(moment: Moment): () => LimitUsage {
     this.#roll(moment);
-    const { end, before, requests, tokens, cost, running } = this.#windows;
+    const { end, before } = this.#windows;
+    const since: number[] = [];
+    this.#windows.addTo(since);
     return () => ({
       wallMs: moment.wallMs,
       date: moment.date,
       windowLeftMs: Math.max(0, end - moment.now),
-      counts: countsOf(before, { requests, tokens, cost, running }),
+      counts: countsOf(before, since),
     });
   }
 
@@ -248,7 +250,9 @@ export class ScopeCounters {
 
   /** In the order of the table; 0 where the window has ended, or nothing is known. */
   #counts(): number[] {
-    return countsOf(this.#windows.before, this.#windows);
+    const since: number[] = [];
+    this.#windows.addTo(since);
+    return countsOf(this.#windows.before, since);
   }
 
   #set(counts: number[]): void {
@@ -259,25 +263,16 @@ export class ScopeCounters {
   }
 }
 
-/** @param since counted since then */
-export function countsOf(
-  before: readonly number[],
-  since: Readonly<Record<Limit['counts'], number>>,
-): number[] {
-  const counts = before.slice();
-  add(counts, ALL.requests, since.requests);
-  add(counts, ALL.tokens, since.tokens);
-  add(counts, ALL.cost, since.cost);
-  add(counts, ALL_RUNNING, since.running);
-  return counts;
+/**
+ * In the order of the table.
+ * @param since numbers that `Windows.addTo` has appended, from this index
+ */
+export function countsOf(before: readonly number[], since: readonly number[], from = 0): number[] {
+  return before.map((count, index) => Math.max(0, count + (since[from + (KINDS[index] ?? 0)] ?? 0)));
 }
 
 function runningIn(some: readonly Windows[]): number {
   return some.reduce((sum, { running }) => sum + running, 0);
-}
-
-function add(counts: number[], indexes: readonly number[], amount: number): void {
-  for (const index of indexes) counts[index] = Math.max(0, (counts[index] ?? 0) + amount);
 }
 
 function replace(counts: number[], { tokens, cost }: Indexes, reserved: Amounts, real: Amounts): void {

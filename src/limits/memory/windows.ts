@@ -1,10 +1,14 @@
 // The windows of one scope that count at one time, and what they have counted. Two numbers and one comparison decide for most requests
 // that they are still those; scope-counters.ts begins new ones.
+import type { Limit } from '../../config/limit-table.ts';
 import type { Moment, UtcDate } from '../calendar.ts';
 import type { Amounts } from '../limiter.ts';
 
 /** In place of what counted before: other windows have followed, or the scope is forgotten. */
 const OVER: readonly number[] = [];
+
+/** What windows count since they began, in the order of `addTo`. */
+export const COUNTED: readonly Limit['counts'][] = ['requests', 'tokens', 'cost', 'running'];
 
 export class Windows {
   /** Of the minute, in monotonic milliseconds; 0 while none is open. */
@@ -38,6 +42,11 @@ export class Windows {
 
   get isHeld(): boolean {
     return this.running > 0 || this.heldTokens > 0 || this.heldCost > 0;
+  }
+
+  /** Appends what is counted since they began. */
+  addTo(numbers: number[]): void {
+    numbers.push(this.requests, this.tokens, this.cost, this.running);
   }
 
   finish(): void {
