@@ -40,10 +40,10 @@ import {
   REMOVED_LABEL,
   readName,
   requireLabels,
-  requireOwnLabels,
   teamNamed,
   termsOptions,
   termsOptionsOf,
+  writeMissingLabels,
 } from './owner-options.ts';
 
 const CHANGE = { ...AUTHOR_OPTIONS, json: JSON_OUTPUT, config: CONFIG } as const;
@@ -154,7 +154,7 @@ const set = command('set', 'change a holder', {
       labels: labelChangeOptions(given),
     };
     const more = async (store: Store, id: string, config: DynamicConfig): Promise<HolderChange> => {
-      await requireOwnLabels(store, id, given);
+      await writeMissingLabels(store, id, given, io);
       const holder = await store.findHolder(id);
       const owner = holder && ({ kind: 'holder', config, tier: holder.tier } as const);
       const termsOf = (before: Terms) => {

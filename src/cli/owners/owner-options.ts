@@ -11,7 +11,7 @@ import type { Team } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { didYouMean, oneOf, readTime, UsageError } from '../program/arguments.ts';
 import { flag, type Given, list, text } from '../program/command.ts';
-import type { CommandIo } from '../program/terminal.ts';
+import { type CommandIo, write } from '../program/terminal.ts';
 import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts';
 
 /** As in Kubernetes, without the slash. */
@@ -55,17 +55,18 @@ export function labelChangeOptions(given: {
   return { ...Object.fromEntries(given.removeLabel.map((name) => [name, null])), ...labels };
 }
 
-/** @param ownerId of a holder or a team @throws Error that names the nearest of its labels, where it lacks one that is to be removed */
-export async function requireOwnLabels(
+/** Says which labels to remove a holder or a team does not have: it is as it is to be, but the name may be mistyped. */
+export async function writeMissingLabels(
   { organisation }: Store,
   ownerId: string,
   { removeLabel }: { readonly removeLabel: readonly string[] },
+  { stderr }: CommandIo,
 ): Promise<void> {
   if (removeLabel.length === 0) return;
   const own = Object.keys(await organisation.labelsOf(ownerId));
-  const missing = removeLabel.find((name) => !own.includes(name));
-  if (missing !== undefined)
-    throw new Error(`--remove-label names a label that is not there${didYouMean(missing, own)}`);
+  for (const name of removeLabel)
+    if (!own.includes(name))
+      await write(stderr, `There is no label ${name} to remove${didYouMean(name, own)}.\n`);
 }
 
 /** @throws Error that names the nearest label, where nobody has one of these */

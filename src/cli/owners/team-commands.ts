@@ -21,8 +21,8 @@ import {
   labelText,
   REMOVED_LABEL,
   requireLabels,
-  requireOwnLabels,
   teamNamed,
+  writeMissingLabels,
 } from './owner-options.ts';
 
 const CHANGE = {
@@ -101,7 +101,7 @@ const set = command('set', 'change a team', {
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store, { dynamic }) => {
       const team = await teamNamed(store, operand);
-      await requireOwnLabels(store, team.id, given);
+      await writeMissingLabels(store, team.id, given, io);
       const termsOf = (before: Terms) =>
         limitOptions(given, before, { kind: 'team', config: dynamic }, false);
       const isLimited = termsOf(team.terms) !== undefined;
