@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { startRedis } from '../test/helpers/redis.ts';
 import { limitCpu } from '../test/process/cpu-quota.ts';
-import { type Bench, CONCURRENCY, tell, withBench } from './bench.ts';
+import { type Bench, tell, withBench } from './bench.ts';
 import { fillBlocks } from './blocks.ts';
 import { childrenOf, cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
@@ -21,7 +21,7 @@ const USAGE = `node bench/workers.ts [--rounds N] [--seconds N] [--share N] [--w
 
   --rounds N   rounds (default 7)
   --seconds N  length of a round (default 6)
-  --share N    percent of a processor that each serving process gets (default 15)
+  --share N    percent of a processor that each serving process gets (default 20)
   --warm N     seconds of load on all, without a quota, before the first round (default 90)
   --write      also write the figures into docs/performance.md
 
@@ -30,6 +30,8 @@ Needs Linux, redis-server, and the right to make control groups (root).
 
 const ONE = 'one process';
 const FEW = { connections: 8, requests: 200 };
+/** For each serving process. Two workers accept all of theirs at once: more may be rejected, as too many that wait are. */
+const CONNECTIONS = 24;
 /** A process that uses less of its quota was short of something else: other programs, the load generator, the upstream. */
 const MIN_USED = 0.9;
 /** Rounds, of each that counts, after which the machine is too busy. */
@@ -73,7 +75,7 @@ async function startKinds(bench: Bench, stack: AsyncDisposableStack): Promise<Ki
 /** Every serving process gets as many connections: a larger batch of requests costs less for each. */
 async function round({ processes, folder }: Bench, kind: Kind, seconds: number): Promise<Sample> {
   const { members, serving, others } = kind;
-  const connections = (CONCURRENCY * serving.length) / members.length;
+  const connections = (CONNECTIONS * serving.length) / members.length;
   const asked = { kind: 'closed', connections, ms: seconds * 1000, requests: 1, pace: null } as const;
   const before = [...serving, ...others].map(cpuMicroseconds);
   const samples = await Promise.all(members.map((member) => requestRound(processes, member, asked)));
@@ -163,7 +165,7 @@ async function main(argv: string[]): Promise<void> {
     options: {
       rounds: { type: 'string', default: '7' },
       seconds: { type: 'string', default: '6' },
-      share: { type: 'string', default: '15' },
+      share: { type: 'string', default: '20' },
       warm: { type: 'string', default: '90' },
       write: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
