@@ -12,7 +12,7 @@ import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
 import { startFault } from './start-fault.ts';
 import { openStore } from './store/open.ts';
-import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logger.ts';
+import { createLogger, type Logger, writeWorkerLines } from './telemetry/log/logger.ts';
 
 const OK = 0;
 const FAILED = 1;
@@ -78,7 +78,7 @@ async function start(
     exec,
     args,
     commands,
-    onLine: writeWorkerLine,
+    onLines: writeWorkerLines,
   });
 }
 

@@ -35,7 +35,7 @@ interface PrimaryOptions extends LoadedConfig {
   /** The command line, for the API of the admin listener. */
   readonly commands?: CommandRunner;
   /** Receives log lines of the workers. */
-  readonly onLine: (line: string) => void;
+  readonly onLines: (lines: string) => void;
   readonly times?: WorkerTimes;
 }
 
@@ -91,7 +91,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     port: first.static.listen.port,
     logger,
     metrics: metrics.workers,
-    onLine: options.onLine,
+    onLines: options.onLines,
     onExited: ({ samples }) => merged.addExited(samples),
     ...(options.times === undefined ? {} : { times: options.times }),
   });

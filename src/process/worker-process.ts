@@ -21,7 +21,7 @@ interface WorkerProcessOptions {
   /** `connections` has changed. */
   readonly onConnections: () => void;
   /** Receives complete log lines. */
-  readonly onLine: (line: string) => void;
+  readonly onLines: (lines: string) => void;
   /** Called once, after the exit and the last log line. */
   readonly onExit: (exit: WorkerExit) => void;
   /** Monotonic milliseconds. */
@@ -60,7 +60,7 @@ export class WorkerProcess {
     // A broken channel is followed by the exit. A failed fork emits nothing but 'error' on the process.
     worker.on('error', () => undefined);
     worker.process.on('error', () => this.#onExit({ code: null, signal: null }));
-    readLines(worker.process.stdout, options.onLine);
+    forwardLines(worker.process.stdout, options.onLines);
     // 'close' instead of 'exit': log lines may still arrive after 'exit'.
     worker.process.on('close', (code, signal) => this.#onExit({ code, signal }));
   }
@@ -146,15 +146,15 @@ export class WorkerProcess {
 /** Longer lines are discarded. In characters. */
 const MAX_LINE = 16 * 1024 * 1024;
 
-/** Splits a log into lines. It drops an incomplete last line, which would be invalid JSON. */
-function readLines(stream: NodeJS.ReadableStream | null, onLine: (line: string) => void): void {
+/** Passes a log on, whole lines together. It drops an incomplete last line, which would be invalid JSON. */
+function forwardLines(stream: NodeJS.ReadableStream | null, onLines: (lines: string) => void): void {
   const decoder = new StringDecoder('utf8');
   let rest = '';
   stream?.on('data', (bytes: Buffer) => {
     const text = rest + decoder.write(bytes);
     const end = text.lastIndexOf('\n') + 1;
     rest = text.length - end > MAX_LINE ? '' : text.slice(end);
-    for (const line of text.slice(0, end).split(/(?<=\n)/)) if (line !== '') onLine(line);
+    if (end > 0) onLines(text.slice(0, end));
   });
   stream?.on('error', () => undefined);
 }

@@ -43,7 +43,7 @@ interface WorkersOptions {
   readonly port: number;
   readonly logger: Logger;
   readonly metrics: Metrics['workers'];
-  readonly onLine: (line: string) => void;
+  readonly onLines: (lines: string) => void;
   /** Receives the last report of an exited worker. */
   readonly onExited: (report: WorkerReport) => void;
   readonly times?: WorkerTimes;
@@ -177,7 +177,7 @@ export class Workers {
   #fork(slot: Slot): void {
     // With a free port (0), the last worker's exit releases it: bind the same port again.
     if (this.#alive.size === 0 && this.#url !== undefined) this.#port = Number(new URL(this.#url).port || 80);
-    const { begin, onLine } = this.#options;
+    const { begin, onLines } = this.#options;
     const worker = new WorkerProcess({
       number: slot.number,
       firstMessage: () =>
@@ -189,7 +189,7 @@ export class Workers {
         if (!this.#isClosing) this.#restart(slot, 'fault');
       },
       onConnections: () => this.#balance(),
-      onLine,
+      onLines,
       onExit: (exit) => this.#onExit(slot, worker, exit),
       now: () => performance.now(),
     });

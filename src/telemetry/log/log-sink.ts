@@ -48,14 +48,14 @@ export class LogSink {
     return this.#size + this.#writing;
   }
 
-  /** One line with its newline, from the logger. */
-  write(line: string): void {
-    if (this.#to.isGone || this.waiting + line.length > this.#maxBytes) {
-      this.#dropped += 1;
+  /** A line with its newline from the logger, or several from a worker. */
+  write(lines: string): void {
+    if (this.#to.isGone || this.waiting + lines.length > this.#maxBytes) {
+      this.#dropped += countLines(lines);
       return;
     }
-    this.#lines.push(line);
-    this.#size += line.length;
+    this.#lines.push(lines);
+    this.#size += lines.length;
     if (this.#size >= PIECE_BYTES) this.#write();
   }
 
@@ -76,13 +76,12 @@ export class LogSink {
   /** Writes all buffered lines as one text. */
   #write(): void {
     if (this.#writing > 0 || this.#lines.length === 0) return;
-    const { length } = this.#lines;
     const text = this.#lines.join('');
     this.#writing = this.#size;
     this.#clear();
     this.#to.write(text, (error) => {
       this.#writing = 0;
-      if (error !== undefined && error !== null) this.#dropped += length;
+      if (error !== undefined && error !== null) this.#dropped += countLines(text);
       if (this.#size >= PIECE_BYTES || this.#waiters.length > 0) this.#write();
       this.#settle();
     });
@@ -97,6 +96,12 @@ export class LogSink {
     if (this.#writing > 0) return;
     for (const done of this.#waiters.splice(0)) done();
   }
+}
+
+function countLines(text: string): number {
+  let count = 0;
+  for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) count += 1;
+  return count;
 }
 
 /** Output to a pipe or socket, which Node writes without blocking. */

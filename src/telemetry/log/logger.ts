@@ -65,9 +65,9 @@ export function droppedLines(): number {
   return sink?.dropped ?? 0;
 }
 
-/** Writes a log line of a worker to the log of this process. */
-export function writeWorkerLine(line: string): void {
-  stdout().write(line);
+/** Writes whole log lines of a worker to the log of this process. */
+export function writeWorkerLines(lines: string): void {
+  stdout().write(lines);
 }
 
 /** The non-blocking stdout, shared by all loggers of the process. */

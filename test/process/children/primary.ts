@@ -5,7 +5,7 @@ import { parseBytes } from '../../../src/config/load-config.ts';
 import { readConfigFile } from '../../../src/config/source/config-file.ts';
 import { ReferencedFiles } from '../../../src/config/source/referenced-files.ts';
 import { startPrimary } from '../../../src/process/primary.ts';
-import { createLogger, writeWorkerLine } from '../../../src/telemetry/log/logger.ts';
+import { createLogger, writeWorkerLines } from '../../../src/telemetry/log/logger.ts';
 
 const [, , role = '', file = ''] = process.argv;
 const source = readConfigFile(file);
@@ -19,7 +19,7 @@ try {
     version: 'test',
     exec: fileURLToPath(new URL('./played-worker.ts', import.meta.url)),
     args: [role],
-    onLine: writeWorkerLine,
+    onLines: writeWorkerLines,
     times: {
       hung: 1_500,
       start: role === 'die' ? 4_000 : 60_000,
