@@ -97,6 +97,32 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await by()).toEqual([[3000]]);
     });
 
+    test('of any number of rows adds each of them to its hour, its day and its month', async () => {
+      let index = 0;
+      const expected: unknown[] = [];
+      for (const count of [1, 7, 8, 9, 63, 64, 65, 73, 138]) {
+        const models = Array.from({ length: count }, () => {
+          index += 1;
+          const model = `m${String(index).padStart(3, '0')}`;
+          expected.push({ group: [model], sums: distinct(3 * index) });
+          return { model, index };
+        });
+        const rows = ['2030-01-02T03', '2030-01-02T04'].flatMap((hour, later) =>
+          models.map(({ model, index: at }) => row({ hour, model, sums: distinct(at * (later + 1)) })),
+        );
+        expect(await store.usage.addUsage(batch(rows))).toBe('written');
+      }
+      const all = await report({ by: ['model'], limit: 1000 });
+      expect(all).toEqual(expected);
+      // Hours have no upstream's name of the model, and days and months do.
+      const target = await report({ by: ['model', 'target'], limit: 1000 });
+      expect(target.map(({ sums }) => sums)).toEqual(all.map(({ sums }) => sums));
+      const month = await store.usage.monthRows('2030-01', 1000);
+      expect(month.map(({ sums }) => Number(sums.ttft_count))).toEqual(
+        all.map(({ sums }) => sums.ttft_count),
+      );
+    });
+
     test('keeps names as they are', async () => {
       const names = [`it's "quoted"`, 'ünï/cödé:日本', '{"json":1}', '=1+1', '😀', ''];
       await store.usage.addUsage(batch(names.map((model) => row({ model, upstream: 'a\\b' }))));

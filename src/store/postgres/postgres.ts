@@ -161,6 +161,7 @@ function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: 
     writer,
     writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
+    bindsRows: false,
     lockChangeFeed,
     forShare: sql.raw(' for share'),
     byBytes: sql.raw(POSTGRES.types.byBytes),

@@ -51,6 +51,8 @@ export interface SqlDatabase {
   readonly writer: Kysely<Tables>;
   /** A table expression named `e` with one row for each element of a JSON array, in a column `value`. */
   readonly elementsOf: (json: string) => RawBuilder<unknown>;
+  /** Whether a statement is cheap and its parameters are too, so that many rows are not read from `elementsOf`. */
+  readonly bindsRows: boolean;
   readonly lockChangeFeed: LockChangeFeed;
   /** What follows a query whose rows no other transaction may change until the end of this one. */
   readonly forShare: RawBuilder<unknown>;

@@ -1,5 +1,5 @@
 // The queries for usage: batches that count once, and reports. usage/ makes the batches and handles failed writes.
-import { type RawBuilder, sql, type Transaction } from 'kysely';
+import { CompiledQuery, type RawBuilder, sql, type Transaction } from 'kysely';
 import { eachTotal, TOTAL_LIMITS } from '../../../config/limit-table.ts';
 import type { Tables } from '../../schema/tables.ts';
 import type { UsageStore } from '../../store.ts';
@@ -31,6 +31,8 @@ const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS]);
 
 /** Far below the maximum number of parameters of a statement. */
 const IDS_AT_ONCE = 500;
+/** Rows of a statement that binds them. There are few sizes, so that the connection keeps the statements prepared. */
+const ROWS_AT_ONCE = [64, 8, 1];
 
 export function sqlUsage(database: SqlDatabase): UsageStore {
   const { reader, writer, elementsOf } = database;
@@ -51,7 +53,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
         if (batch.rows.length === 0) return 'written';
         const placed = await placeLate(trx, batch, closings);
         const rows = (await withOwners(trx, placed.rows)).map(columnsOf);
-        for (const into of [INTO_HOURS, INTO_DAYS, INTO_MONTHS]) await into(trx, rows, elementsOf);
+        for (const into of [INTO_HOURS, INTO_DAYS, INTO_MONTHS]) await into(trx, rows, database);
         return placed.isLate ? 'late' : 'written';
       });
     },
@@ -176,7 +178,7 @@ function columnsOf({ holderId, teamId, sums, hour, ...row }: UsageRow): UsageCol
   return { key: { ...row, ...times, holder_id: holderId, team_id: teamId }, sums };
 }
 
-/** The statement that adds rows to a table. One parameter holds all rows, so it is the same for any number of them. */
+/** Adds rows to a table: as elements of one parameter, so that one round trip is enough, or each value as a parameter of its own. */
 function additionTo(table: string, key: readonly string[], rolledUp = false) {
   const names = sql.join(key.map((name) => sql.ref(name)));
   const sums = sql.join(USAGE_SUMS.map((name) => sql.ref(name)));
@@ -195,29 +197,53 @@ function additionTo(table: string, key: readonly string[], rolledUp = false) {
   const marked = sql.raw(rolledUp ? ', rolled_up' : '');
   const mark = sql.raw(rolledUp ? ', 1' : '');
   const raisedMark = sql.raw(rolledUp ? `, rolled_up = ${table}.rolled_up + 1` : '');
+  const adding = (
+    source: RawBuilder<unknown>,
+  ) => sql`insert into ${sql.table(table)} (${names}, ${sums}${marked})
+    ${source} on conflict (${names}) do update set ${raised}${raisedMark}`;
+  const row = sql`(${sql.join([...key, ...USAGE_SUMS].map(() => sql.val(null)))}${mark})`;
+  const bound = new Map<number, string>();
+  const boundText = (trx: Transaction<Tables>, count: number): string => {
+    const text =
+      bound.get(count) ??
+      adding(sql`values ${sql.join(Array.from({ length: count }, () => row))}`).compile(trx).sql;
+    bound.set(count, text);
+    return text;
+  };
   return async (
     trx: Transaction<Tables>,
     rows: readonly UsageColumns[],
-    elementsOf: SqlDatabase['elementsOf'],
+    { elementsOf, bindsRows }: Pick<SqlDatabase, 'elementsOf' | 'bindsRows'>,
   ): Promise<void> => {
     // A statement may raise a row once.
-    const totals = new Map<
-      string,
-      Record<string, string> & { -readonly [Name in keyof UsageSums]: number }
-    >();
+    const totals = new Map<string, { readonly texts: readonly string[]; sums: UsageSums }>();
     for (const row of rows) {
-      const name = key.map((column) => row.key[column]).join('\n');
+      const texts = key.map((column) => row.key[column] ?? '');
+      const name = texts.join('\n');
       const known = totals.get(name);
-      if (known === undefined) totals.set(name, Object.assign({ ...row.key }, row.sums));
-      else addSums(known, row.sums);
+      if (known === undefined) totals.set(name, { texts, sums: row.sums });
+      else {
+        const both = { ...known.sums };
+        addSums(both, row.sums);
+        known.sums = both;
+      }
     }
     // A fixed order prevents a deadlock of two batches that share rows.
     const sorted = [...totals]
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([, row]) => [...key.map((name) => row[name]), ...USAGE_SUMS.map((name) => row[name])]);
-    await sql`insert into ${sql.table(table)} (${names}, ${sums}${marked})
-      select ${values}${mark} from ${elementsOf(JSON.stringify(sorted))} where true
-      on conflict (${names}) do update set ${raised}${raisedMark}`.execute(trx);
+      .map(([, { texts, sums }]) => [...texts, ...USAGE_SUMS.map((name) => sums[name])]);
+    if (!bindsRows) {
+      const elements = elementsOf(JSON.stringify(sorted));
+      await adding(sql`select ${values}${mark} from ${elements} where true`).execute(trx);
+      return;
+    }
+    let from = 0;
+    for (const count of ROWS_AT_ONCE) {
+      for (; from + count <= sorted.length; from += count) {
+        const parameters = sorted.slice(from, from + count).flat();
+        await trx.executeQuery(CompiledQuery.raw(boundText(trx, count), parameters));
+      }
+    }
   };
 }
 
