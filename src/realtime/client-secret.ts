@@ -9,6 +9,7 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { isPrefix } from '../store/key-record.ts';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
+import { textFrame } from './websocket/websocket-frames.ts';
 
 const START = 'ek_';
 const HEADER = /^Bearer +(ek_[\w-]{40,})$/i;
@@ -118,6 +119,21 @@ export function modelIn(session: SessionConfig, isTranscription: boolean): unkno
     memberOf(memberOf(input, 'transcription'), 'model') ??
     memberOf(session['input_audio_transcription'], 'model')
   );
+}
+
+/** A frame for an upstream: the event that sets a session with the name of the model there. @param type of the event */
+export function sessionUpdate(
+  session: SessionConfig,
+  isTranscription: boolean,
+  model: string,
+  type = 'session.update',
+): Buffer {
+  return textFrame(JSON.stringify({ type, session: sessionAt(session, isTranscription, model) }), true);
+}
+
+/** The event that sets the session of a client secret at an upstream. */
+export function firstEventOf({ session, isTranscription }: BoundSession): (model: string) => Buffer {
+  return (model) => sessionUpdate(session, isTranscription, model);
 }
 
 /** A session with the name of the model at its upstream, where the address does not have it. */

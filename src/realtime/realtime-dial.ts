@@ -22,7 +22,7 @@ import type { ForwardedHeaders } from '../upstream/http/forwarded-headers.ts';
 import { wrapConnectionError } from '../upstream/http/transport-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
-import { acceptedHead, acceptOf, handshakeHeaders, problemOf101 } from './websocket-handshake.ts';
+import { acceptedHead, handshakeHeaders, problemOf101 } from './websocket/websocket-handshake.ts';
 
 /** Maximum size of an error response, and the time to read it in milliseconds. */
 const MAX_ERROR_BYTES = 1024 * 1024;
@@ -126,7 +126,7 @@ class Dial {
     this.#note(101, headers);
     const { exchange } = this.#order;
     const own = { ...relayedHeaders(headers), ...exchange.headers };
-    const head = acceptedHead(acceptOf(keyOf(exchange)), protocol, own);
+    const head = acceptedHead(exchange.request.headers, protocol, own);
     this.#end({ kind: 'open', head, upstream });
   }
 

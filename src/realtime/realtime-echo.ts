@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { contentText, echoTokens, replyTo } from '../upstream/echo/echo-answer.ts';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
-import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 export class EchoSession {
   readonly #connection: Duplex;
@@ -24,8 +24,7 @@ export class EchoSession {
     const reader = new WebSocketFrameReader({
       onText: (text) => this.#onMessage(text.toString()),
       onPing: (payload) => this.#connection.write(pongFrame(payload)),
-      // 1005 is never sent in a frame (RFC 6455, 7.4.1).
-      onClose: (code) => this.#connection.end(closeFrame(code === 1005 ? 1000 : code, '', false)),
+      onClose: (code) => this.#connection.end(closeFrame(code, '', false)),
     });
     this.#connection.on('error', () => undefined);
     this.#connection.on('data', (bytes: Buffer) => reader.push(bytes));

@@ -8,12 +8,7 @@ import { GatewayError, wrapError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
-import {
-  isOwnRejection,
-  type PlannedTarget,
-  rejectedAttempt,
-  TargetPlan,
-} from '../proxy/attempts/target-plan.ts';
+import { isOwnRejection, type PlannedTarget, rejectedAttempt } from '../proxy/attempts/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {
@@ -28,15 +23,15 @@ import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
-import { type BoundSession, type ClientSecrets, sessionAt } from './client-secret.ts';
+import { type ClientSecrets, firstEventOf } from './client-secret.ts';
 import { type Dialled, dialAuthorized } from './realtime-dial.ts';
 import { EarlyBytes } from './realtime-early.ts';
 import { ClientEvents } from './realtime-members.ts';
 import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
-import { Session, type SessionEnd } from './realtime-session.ts';
+import { Session } from './realtime-session.ts';
 import { CreatedFilter, TranscriptionStart } from './transcription-start.ts';
-import { textFrame } from './websocket-frames.ts';
-import { acceptedHead, acceptOf } from './websocket-handshake.ts';
+import { recordSessionEnd, type SessionEnd } from './websocket/session-end.ts';
+import { acceptedHead } from './websocket/websocket-handshake.ts';
 
 /** Maximum length of a model's name in the log. */
 const MAX_NAME = 256;
@@ -133,7 +128,7 @@ export class Realtime {
         protocols: offered.forwarded,
         reservation,
         start,
-        first: start?.bytesFor.bind(start) ?? (secret && firstOf(secret.bound)),
+        first: start?.bytesFor.bind(start) ?? (secret && firstEventOf(secret.bound)),
       });
     } catch (error) {
       if (exchange.response.statusCode === 101) {
@@ -154,15 +149,7 @@ export class Realtime {
     const { resilience, metrics } = this.#options;
     const early = new EarlyBytes(exchange, start === undefined ? upgrade : { ...upgrade, head: start.rest });
     const endsAt = performance.now() + config.retry.deadline;
-    const plan = new TargetPlan<Target>({
-      targets: route.targets,
-      balance: route.balance,
-      statusOf: resilience.statusOf,
-      isInService: ({ upstream }) => upstream.isInService,
-      isHealthy: ({ upstream }) => upstream.isHealthy,
-      now: resilience.now,
-      random: resilience.random,
-    });
+    const plan = resilience.planFor(route);
     let last: Failure | undefined;
     for (let attempt = 1; ; attempt += 1) {
       const step = plan.next();
@@ -254,19 +241,14 @@ export class Realtime {
       early: first === undefined ? early.take() : Buffer.concat([first(model), early.take()]),
       head: start === undefined ? head : '',
       upstream,
-      fromUpstream: start && changeOf(new CreatedFilter()),
+      fromUpstream: start && new CreatedFilter().pass,
       limits: { ...config.realtime, writeStall: config.stream.write_stall },
       events,
       usage,
       usageReads: this.#options.usageReads,
       onEnd: (end) => {
-        access.bytes_in = session.bytesIn;
-        access.bytes_out = session.bytesOut;
-        access.close_code = end.code;
-        access.closed_by = end.by;
-        access.outcome = end.outcome;
         reservation.ended(end.outcome);
-        if (end.outcome !== 'client_closed') exchange.markAnswered();
+        recordSessionEnd(exchange, end, session);
         metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
         if (end.outcome === 'stream_incomplete')
           metrics.streamsBroken.inc({ upstream: upstreamName, cause: end.outcome });
@@ -284,19 +266,7 @@ export class Realtime {
 
 function headOf({ request, headers }: Exchange, protocols: readonly string[]): string {
   const protocol = protocols.find((each) => each === 'realtime');
-  return acceptedHead(acceptOf(request.headers['sec-websocket-key']), protocol, headers);
-}
-
-/** The session of a client secret. */
-function firstOf({ session, isTranscription }: BoundSession): (model: string) => Buffer {
-  return (model) => {
-    const event = { type: 'session.update', session: sessionAt(session, isTranscription, model) };
-    return textFrame(JSON.stringify(event), true);
-  };
-}
-
-function changeOf(filter: CreatedFilter): (bytes: Buffer) => Buffer {
-  return (bytes) => filter.pass(bytes);
+  return acceptedHead(request.headers, protocol, headers);
 }
 
 /** After the 101, an error is an event. */

@@ -7,18 +7,20 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { startDeadline } from '../deadline.ts';
-import { type ErrorCode, errorBody, type GatewayError } from '../errors.ts';
+import type { ErrorCode, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../upstream/usage-reads.ts';
+import type { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
+import type { UsageReads } from '../upstream/usage-reads.ts';
 import type { ClientEvents } from './realtime-members.ts';
-import { closeFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
+import { SessionTimers } from './session-timers.ts';
+import { UnreadUsage } from './unread-usage.ts';
+import { ABNORMAL, errorFrame, type SessionEnd, type Side } from './websocket/session-end.ts';
+import { closeFrame, WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 /** Time for a side to close after the other side did. */
 const CLOSE_MS = 10_000;
 /** The same if the gateway ends the session, or the other connection is gone. */
 const CUT_MS = 1_000;
-/** A connection without a Close (RFC 6455, 7.4.1). */
-const ABNORMAL = 1006;
 
 interface SessionOptions {
   readonly exchange: Exchange;
@@ -35,64 +37,35 @@ interface SessionOptions {
   /** Checks the client's events before they are forwarded; undefined if none is rejected. */
   readonly events: ClientEvents | undefined;
   /** Reads the text events of both sides. */
-  readonly usage: SessionReader;
+  readonly usage: SessionUsage;
   /** For the upstream of a client that disconnects during an answer. */
   readonly usageReads: Pick<UsageReads, 'begin'>;
   /** Called while the client's connection closes, before the log line is written. */
   readonly onEnd: (end: SessionEnd) => void;
 }
 
-/** Receives the events of a session. */
-interface SessionReader {
-  /** Whether the usage of an answer is still to be reported. */
-  readonly awaitsUsage: boolean;
-  read(text: Buffer): void;
-  readInput(text: Buffer): void;
-  readLong(bytes: number, head: Buffer): void;
-  readLongInput(bytes: number, head: Buffer): void;
-  /** No more events follow. */
-  end(): void;
-}
-
-type Side = 'client' | 'upstream' | 'gateway';
-
-export interface SessionEnd {
-  readonly by: Side;
-  /** Of the first Close: 1005 without a code, 1006 without a Close. */
-  readonly code: number;
-  readonly outcome: 'ok' | ErrorCode;
-}
-
 export class Session {
   readonly #options: SessionOptions;
   readonly #fromUpstream: WebSocketFrameReader;
   readonly #fromClient: WebSocketFrameReader;
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #unread: UnreadUsage;
+  readonly #timers = new SessionTimers();
   #end: SessionEnd | undefined;
   /** The gateway's own Close, which it sends at the next frame boundaries. */
   #closing: { readonly code: number; readonly reason: string } | undefined;
   #isSentToClient = false;
   #isSentToUpstream = false;
-  /** When bytes were last received. */
-  #movedAt = performance.now();
-  #idleTimer: NodeJS.Timeout | undefined;
   #stopStall = () => {};
   #resolve: (end: SessionEnd) => void = () => {};
-  /** The client disconnected, and the upstream is still read for the usage of an answer. */
-  #usageRead: UsageRead | undefined;
-  #usageReadBytes = 0;
-  /** The client's Close, which would end the upstream's answers. */
-  #heldClose: Buffer | undefined;
   #clientIsGone = false;
   #upstreamIsGone = false;
-  #hasRead = false;
   /** Forwarded bytes of the two sides, with their framing. */
   bytesIn = 0;
   bytesOut = 0;
 
   constructor(options: SessionOptions) {
     this.#options = options;
-    const { usage } = options;
+    const { usage, upstream, usageReads } = options;
     this.#fromUpstream = new WebSocketFrameReader({
       onText: (text) => usage.read(text),
       onLongText: (bytes, head) => usage.readLong(bytes, head),
@@ -103,6 +76,10 @@ export class Session {
       onLongText: (bytes, head) => usage.readLongInput(bytes, head),
       onClose: (code) => this.#onClose('client', code),
     });
+    const onEnd = () => {
+      if (this.#clientIsGone) this.#finish();
+    };
+    this.#unread = new UnreadUsage({ upstream, frames: this.#fromUpstream, usage, usageReads, onEnd });
   }
 
   /** @returns its end, when the client's connection is closed; the upstream's connection closes a moment later */
@@ -124,8 +101,8 @@ export class Session {
       upstream.on('error', () => undefined);
       client.setNoDelay(true).setKeepAlive(true, 30_000);
       exchange.onStop(this.#onStop);
-      this.#after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
-      this.#watchIdle(limits.idle);
+      this.#timers.after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
+      this.#timers.watchIdle(limits.idle, () => this.close(1001, 'session was idle', 'ok'));
       if (head !== '') client.write(head);
       client.resume();
       if (early.length > 0) this.#receive(early);
@@ -143,19 +120,19 @@ export class Session {
     if (this.#closing !== undefined || this.#end !== undefined) return;
     this.#closing = { code, reason };
     this.#end = { by: 'gateway', code, outcome };
-    this.#endRead();
+    this.#unread.end();
     if (error !== undefined && this.#fromUpstream.betweenMessages)
-      this.#options.client.write(textFrame(errorEvent(error)));
+      this.#options.client.write(errorFrame(error));
     this.#sendClose();
-    this.#after(CUT_MS, () => this.#cut());
+    this.#timers.after(CUT_MS, () => this.#cut());
   }
 
   /** Bytes from the upstream. */
   #send(bytes: Buffer): void {
     const { client, upstream, limits } = this.#options;
-    this.#movedAt = performance.now();
+    this.#timers.moved();
     if (this.#clientIsGone) {
-      this.#readOn(bytes);
+      this.#unread.push(bytes);
       return;
     }
     let count = 0;
@@ -164,7 +141,7 @@ export class Session {
       this.bytesOut += count;
     }
     const isTaken = count === 0 || client.write(count === bytes.length ? bytes : bytes.subarray(0, count));
-    if (this.#heldClose !== undefined && !this.#options.usage.awaitsUsage) this.#endRead();
+    if (this.#unread.holdsClose) this.#unread.endIfReported();
     this.#sendClose();
     if (isTaken || client.destroyed) return;
     // Backpressure: the upstream waits until the client reads.
@@ -176,13 +153,13 @@ export class Session {
   #upstreamEnded(): void {
     if (this.#upstreamIsGone) return;
     this.#upstreamIsGone = true;
-    this.#endRead();
+    this.#unread.end();
     if (this.#clientIsGone) return;
     // After the gateway's Close, the client still has to answer.
     if (this.#closing !== undefined) return;
     this.#end ??= { by: 'upstream', code: ABNORMAL, outcome: 'stream_incomplete' };
     this.#options.client.end();
-    this.#after(CUT_MS, () => this.#cut());
+    this.#timers.after(CUT_MS, () => this.#cut());
   }
 
   #receive(bytes: Buffer): void {
@@ -191,7 +168,7 @@ export class Session {
       this.#take(bytes);
       return;
     }
-    this.#movedAt = performance.now();
+    this.#timers.moved();
     const admitted = events.admit(bytes);
     if (admitted.length > 0) this.#take(admitted);
     if (events.rejection === undefined) return;
@@ -201,8 +178,8 @@ export class Session {
 
   #take(bytes: Buffer): void {
     const { client, upstream } = this.#options;
-    this.#movedAt = performance.now();
-    if (this.#isSentToUpstream || !upstream.writable || this.#heldClose !== undefined) {
+    this.#timers.moved();
+    if (this.#isSentToUpstream || !upstream.writable || this.#unread.holdsClose) {
       // Wait for the client's answer to the Close.
       this.#fromClient.push(bytes);
       return;
@@ -224,43 +201,19 @@ export class Session {
     const at = (this.#fromClient.closeStart ?? -1) - (this.bytesIn - count);
     // A part of it may have been sent with the previous piece.
     if (!this.#fromClient.hasClosed || at < 0 || !this.#beginRead()) return false;
-    this.#heldClose = Buffer.from(bytes.subarray(at, count));
+    this.#unread.hold(bytes.subarray(at, count));
     if (at > 0) this.#options.upstream.write(bytes.subarray(0, at));
     return true;
   }
 
-  /** Whether the usage of an answer is still to come, and the upstream was not read for it before. */
+  /** Whether the upstream would be read on for the usage of an answer. */
   get #mayRead(): boolean {
-    const { usage } = this.#options;
-    if (this.#closing !== undefined || this.#upstreamIsGone || this.#hasRead) return false;
-    return usage.awaitsUsage && !this.#fromUpstream.hasClosed;
+    return this.#closing === undefined && !this.#upstreamIsGone && this.#unread.isExpected;
   }
 
   /** @returns whether the upstream is still read although its client disconnected */
   #beginRead(): boolean {
-    if (this.#usageRead !== undefined) return true;
-    if (!this.#mayRead) return false;
-    this.#hasRead = true;
-    this.#usageRead = this.#options.usageReads.begin(() => this.#endRead());
-    return this.#usageRead !== undefined;
-  }
-
-  #readOn(bytes: Buffer): void {
-    if (this.#usageRead === undefined) return;
-    this.#usageReadBytes += bytes.length;
-    this.#fromUpstream.push(bytes);
-    if (!this.#options.usage.awaitsUsage || this.#usageReadBytes > MAX_USAGE_READ_BYTES) this.#endRead();
-  }
-
-  #endRead(): void {
-    const read = this.#usageRead;
-    if (read === undefined) return;
-    this.#usageRead = undefined;
-    read.end(!this.#options.usage.awaitsUsage);
-    const { upstream } = this.#options;
-    if (this.#heldClose !== undefined && upstream.writable) upstream.write(this.#heldClose);
-    this.#heldClose = undefined;
-    if (this.#clientIsGone) this.#finish();
+    return this.#unread.isReading || (this.#mayRead && this.#unread.begin());
   }
 
   /** Sends the gateway's Close to each side once, at a frame boundary, unless the other side's Close was forwarded to it. */
@@ -282,24 +235,23 @@ export class Session {
 
   #onClose(by: Side, code: number): void {
     this.#end ??= { by, code, outcome: 'ok' };
-    if (this.#closing === undefined) this.#after(CLOSE_MS, () => this.#cut());
+    if (this.#closing === undefined) this.#timers.after(CLOSE_MS, () => this.#cut());
     else if (by === 'client' && this.#isSentToClient) this.#options.client.end();
   }
 
   #clientEnded(): void {
     const { client, upstream } = this.#options;
     this.#end ??= { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
-    if (this.#usageRead === undefined && !this.#mayRead) upstream.end();
+    if (!this.#unread.isReading && !this.#mayRead) upstream.end();
     client.end();
-    this.#after(CUT_MS, () => this.#cut());
+    this.#timers.after(CUT_MS, () => this.#cut());
   }
 
   #clientClosed(): void {
     const { exchange, usage, onEnd } = this.#options;
     const end = this.#end ?? { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
     this.#end = end;
-    for (const timer of this.#timers) clearTimeout(timer);
-    clearTimeout(this.#idleTimer);
+    this.#timers.clear();
     this.#clientIsGone = true;
     const isReadOn = this.#beginRead();
     this.#drained();
@@ -329,18 +281,7 @@ export class Session {
     const { client, upstream } = this.#options;
     client.destroy();
     // Otherwise it ends when the client's connection has closed, or with the usage of the answer.
-    if (this.#usageRead === undefined && !this.#mayRead) upstream.destroy();
-  }
-
-  /** One timer: received bytes only move the deadline that it computes when due. */
-  #watchIdle(ms: number): void {
-    const left = this.#movedAt + ms - performance.now();
-    if (left <= 0) this.close(1001, 'session was idle', 'ok');
-    else this.#idleTimer = setTimeout(() => this.#watchIdle(ms), Math.ceil(left));
-  }
-
-  #after(ms: number, act: () => void): void {
-    this.#timers.add(setTimeout(act, ms));
+    if (!this.#unread.isReading && !this.#mayRead) upstream.destroy();
   }
 
   readonly #onStop = (reason: GatewayError) => {
@@ -355,9 +296,4 @@ export class Session {
         this.close(1008, reason.code, reason.code, reason);
     }
   };
-}
-
-/** An error in the form of an upstream's event. */
-function errorEvent(error: GatewayError): string {
-  return `{"type":"error",${errorBody(error).slice(1)}`;
 }

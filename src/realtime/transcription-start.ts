@@ -3,12 +3,13 @@
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { startDeadline } from '../deadline.ts';
-import { errorBody, GatewayError, isServerFault, wrapError } from '../errors.ts';
+import { GatewayError, isServerFault, wrapError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Upgrade } from '../http/exchange/upgrade.ts';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
-import { isConfig, modelIn, type SessionConfig, sessionAt } from './client-secret.ts';
-import { closeFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
+import { isConfig, modelIn, type SessionConfig, sessionUpdate } from './client-secret.ts';
+import { errorFrame } from './websocket/session-end.ts';
+import { closeFrame, textFrame, WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 /** For the model to be named, in milliseconds, and the bytes that a client may send until then. */
 const NAMING_MS = 30_000;
@@ -74,8 +75,7 @@ export class TranscriptionStart {
   /** The client's bytes up to its update, for an upstream that knows the model by this name. */
   bytesFor(model: string): Buffer {
     const { type, session } = this.#update;
-    const event = { type, session: sessionAt(session, true, model) };
-    return Buffer.concat([this.#before, textFrame(JSON.stringify(event), true)]);
+    return Buffer.concat([this.#before, sessionUpdate(session, true, model, type)]);
   }
 
   /** There is no session after all. */
@@ -100,7 +100,7 @@ export class CreatedFilter {
   });
 
   /** @returns what is to be passed on */
-  pass(bytes: Buffer): Buffer {
+  readonly pass = (bytes: Buffer): Buffer => {
     if (this.#isOver) return bytes;
     let at = 0;
     while (at < bytes.length && !this.#isOver) {
@@ -113,7 +113,7 @@ export class CreatedFilter {
     held.push(bytes);
     this.#size += bytes.length;
     return NO_BYTES;
-  }
+  };
 
   #end(): void {
     this.#isOver = true;
@@ -200,7 +200,7 @@ function updateIn(text: string): Update | undefined {
 /** An error event and a Close: 1013 (Try Again Later) where another attempt may succeed. */
 function reject(socket: Socket, error: GatewayError): void {
   if (socket.destroyed || error.code === 'client_closed') return;
-  socket.write(textFrame(`{"type":"error",${errorBody(error).slice(1)}`));
+  socket.write(errorFrame(error));
   const isTransient = error.status === 429 || isServerFault(error.status);
   socket.end(closeFrame(isTransient ? 1013 : 1008, error.code, false));
   socket.resume();

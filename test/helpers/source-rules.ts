@@ -88,7 +88,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['proxy/request'],
     ['proxy/routes'],
   ],
-  realtime: [['realtime/realtime-wiring.ts'], ['realtime/responses'], ['realtime']],
+  realtime: [['realtime/realtime-wiring.ts'], ['realtime/responses'], ['realtime'], ['realtime/websocket']],
   store: [
     ['store/open.ts'],
     ['store/postgres', 'store/sqlite'],

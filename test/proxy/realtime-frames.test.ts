@@ -7,7 +7,7 @@ import {
   MAX_TEXT,
   textFrame,
   WebSocketFrameReader,
-} from '../../src/realtime/websocket-frames.ts';
+} from '../../src/realtime/websocket/websocket-frames.ts';
 
 interface Frame {
   readonly opcode: number;

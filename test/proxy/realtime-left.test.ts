@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
 import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
 import { SessionUsage, type SessionUse } from '../../src/proxy/reservation/realtime-usage.ts';
-import { MAX_TEXT } from '../../src/realtime/websocket-frames.ts';
+import { MAX_TEXT } from '../../src/realtime/websocket/websocket-frames.ts';
 import { NO_DETAILS } from '../../src/wire/token-usage.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';

@@ -17,7 +17,7 @@ import {
   isOwnRejection,
   type PlannedTarget,
   rejectedAttempt,
-  TargetPlan,
+  type TargetPlan,
 } from './target-plan.ts';
 
 /** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
@@ -70,16 +70,7 @@ export class Attempts {
     this.#content = content;
     const { route, resilience, request } = options;
     this.#endsAt = performance.now() + request.config.retry.deadline;
-    this.#plan = new TargetPlan<Target>({
-      targets: route.targets,
-      balance: route.balance,
-      affinity: options.affinity,
-      statusOf: resilience.statusOf,
-      isInService: ({ upstream }) => upstream.isInService,
-      isHealthy: ({ upstream }) => upstream.isHealthy,
-      now: resilience.now,
-      random: resilience.random,
-    });
+    this.#plan = resilience.planFor(route, options.affinity);
     this.#refusals = new Refusals(route.fallbackOn, this.#plan);
   }
 

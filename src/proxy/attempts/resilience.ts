@@ -1,9 +1,10 @@
-// The state of targets across requests: breakers, latencies, retry budgets. One per process; it sends nothing and takes no
-// decision about a single request.
+// The state of targets across requests: breakers, latencies, retry budgets. One per process; it sends nothing and decides
+// nothing about a single request: that is the plan's task.
 import { type BreakerChange, CircuitBreaker } from '../../upstream/breaker/circuit-breaker.ts';
 import { RetryBudget } from '../../upstream/retry-budget.ts';
 import { LatencyAverage } from '../../upstream/target-latency.ts';
-import type { Target } from '../routes/route-table.ts';
+import type { Route, Target } from '../routes/route-table.ts';
+import { type Affinity, TargetPlan } from './target-plan.ts';
 import { type TargetStatus, TargetStatuses } from './target-statuses.ts';
 
 interface ResilienceOptions {
@@ -60,6 +61,23 @@ export class Resilience {
         onChange: (to, reason, ms) => report({ to, reason, ...(ms !== undefined && { ms }) }),
       });
       return { breaker, latency: new LatencyAverage(now), entry };
+    });
+  }
+
+  /** The order in which one request tries the targets of a route. @param affinity for `balance: affinity` */
+  planFor(
+    { targets, balance }: Pick<Route, 'targets' | 'balance'>,
+    affinity?: Affinity<Target>,
+  ): TargetPlan<Target> {
+    return new TargetPlan<Target>({
+      targets,
+      balance,
+      affinity,
+      statusOf: this.statusOf,
+      isInService: ({ upstream }) => upstream.isInService,
+      isHealthy: ({ upstream }) => upstream.isHealthy,
+      now: this.now,
+      random: this.random,
     });
   }
 

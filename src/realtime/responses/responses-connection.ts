@@ -5,7 +5,8 @@ import { startDeadline } from '../../deadline.ts';
 import { type ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Upgrade } from '../../http/exchange/upgrade.ts';
-import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket-frames.ts';
+import { ABNORMAL, type SessionEnd } from '../websocket/session-end.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket/websocket-frames.ts';
 import { InnerRequest } from './inner-request.ts';
 import { errorEvent, eventFacts, steerFailed } from './socket-events.ts';
 
@@ -14,8 +15,6 @@ const CLOSE_MS = 1_000;
 /** Responses that run at once, and events that wait for one; the client is not read beyond them. */
 const MAX_RUNNING = 16;
 const MAX_WAITING = 16;
-/** A connection without a Close (RFC 6455, 7.4.1). */
-const ABNORMAL = 1006;
 
 interface ConnectionOptions {
   readonly exchange: Exchange;
@@ -33,14 +32,7 @@ interface ConnectionOptions {
   /** Makes a response. @returns its exchange */
   readonly serve: (inner: InnerRequest) => Exchange;
   /** Called while the client's connection closes, before the log line is written. */
-  readonly onEnd: (end: ConnectionEnd) => void;
-}
-
-export interface ConnectionEnd {
-  readonly by: 'client' | 'upstream' | 'gateway';
-  /** Of the first Close: 1005 without a code, 1006 without a Close. */
-  readonly code: number;
-  readonly outcome: 'ok' | ErrorCode;
+  readonly onEnd: (end: SessionEnd) => void;
 }
 
 interface WaitingEvent {
@@ -60,7 +52,7 @@ export class ResponsesConnection {
   #stopStall = () => {};
   #stopIdle = () => {};
   #stopLifetime = () => {};
-  #end: ConnectionEnd | undefined;
+  #end: SessionEnd | undefined;
   #hasSentClose = false;
   /** Set when the connection has to end between two responses. */
   #leaving: { readonly reason: string; readonly outcome: 'ok' | ErrorCode } | undefined;
@@ -237,15 +229,14 @@ export class ResponsesConnection {
 
   #onClose(code: number): void {
     this.#end ??= { by: 'client', code, outcome: 'ok' };
-    // 1005 is never sent in a frame (RFC 6455, 7.4.1).
-    this.#write([closeFrame(code === 1005 ? 1000 : code, '', false)]);
+    this.#write([closeFrame(code, '', false)]);
     this.#hasSentClose = true;
     this.#stopAll();
     this.#client.end();
     this.#cutLater();
   }
 
-  #ended(): ConnectionEnd {
+  #ended(): SessionEnd {
     const end = this.#end ?? { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
     this.#end = end;
     this.#hasSentClose = true;

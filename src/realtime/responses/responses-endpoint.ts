@@ -16,7 +16,8 @@ import { RecentMap } from '../../recent-map.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { readProtocols } from '../realtime-request.ts';
-import { acceptedHead, acceptOf } from '../websocket-handshake.ts';
+import { recordSessionEnd } from '../websocket/session-end.ts';
+import { acceptedHead } from '../websocket/websocket-handshake.ts';
 import { ResponsesConnection } from './responses-connection.ts';
 import { UpstreamSocket } from './upstream-socket.ts';
 
@@ -63,17 +64,12 @@ export class ResponsesSockets {
       exchange,
       upgrade,
       authorization: authorization ?? '',
-      head: acceptedHead(acceptOf(request.headers['sec-websocket-key']), protocol, headers),
+      head: acceptedHead(request.headers, protocol, headers),
       limits: { ...config.realtime, writeStall: config.stream.write_stall, maxEvent: config.max_body },
       serve: (inner) => server.serveInner(exchange, inner.request, inner.response, handler),
       onEnd: (end) => {
-        access.bytes_in = connection.bytesIn;
-        access.bytes_out = connection.bytesOut;
         access.responses = connection.responses;
-        access.close_code = end.code;
-        access.closed_by = end.by;
-        access.outcome = end.outcome;
-        if (end.outcome !== 'client_closed') exchange.markAnswered();
+        recordSessionEnd(exchange, end, connection);
       },
     });
     exchange.response.statusCode = 101;

@@ -11,8 +11,8 @@ import { wrapConnectionError } from '../../upstream/http/transport-error.ts';
 import type { Call, ResponseHeaders, Sink, UpstreamRequest } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { collect } from '../realtime-dial.ts';
-import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket-frames.ts';
-import { handshakeHeaders, problemOf101 } from '../websocket-handshake.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket/websocket-frames.ts';
+import { handshakeHeaders, problemOf101 } from '../websocket/websocket-handshake.ts';
 import { SocketCall } from './socket-call.ts';
 import { eventFacts } from './socket-events.ts';
 
@@ -212,8 +212,7 @@ class Link {
 
   #onClose(code: number): void {
     this.#closeCode = code;
-    // 1005 is never sent in a frame (RFC 6455, 7.4.1).
-    this.#socket?.end(closeFrame(code === 1005 ? 1000 : code, '', true));
+    this.#socket?.end(closeFrame(code, '', true));
     this.#onEnd();
   }
 

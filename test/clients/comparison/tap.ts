@@ -2,7 +2,7 @@
 // requests the server got for each call.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { WebSocketFrameReader } from '../../../src/realtime/websocket-frames.ts';
+import { WebSocketFrameReader } from '../../../src/realtime/websocket/websocket-frames.ts';
 import { promptOf, UNKNOWN_MODEL } from './types.ts';
 
 const REQUEST_LINE = /(GET|POST|PUT|PATCH|DELETE) (\/[^\s?]*)\S* HTTP\/1\.1\r\n/;

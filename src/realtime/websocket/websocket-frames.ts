@@ -1,7 +1,7 @@
 // Reads one direction of a WebSocket beside the relay (RFC 6455, 5.2): frame boundaries, the code of a Close, and the text of messages
 // up to a size. It changes and delays nothing. Invalid bytes end the reading, not the connection.
 import { randomBytes } from 'node:crypto';
-import { BodyBuffer } from '../http/pieces/body-buffer.ts';
+import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
 
 /** Default maximum bytes of a message that is collected. */
 export const MAX_TEXT = 1024 * 1024;
@@ -224,12 +224,13 @@ function extendedBytes(length: number): number {
 
 /**
  * A Close (RFC 6455, 5.5.1).
+ * @param code 1005 of a received Close becomes 1000: it is never sent (RFC 6455, 7.4.1)
  * @param reason ASCII of at most 123 bytes
  * @param isMasked towards a server (RFC 6455, 5.3)
  */
 export function closeFrame(code: number, reason: string, isMasked: boolean): Buffer {
   const payload = Buffer.alloc(2 + reason.length);
-  payload.writeUInt16BE(code, 0);
+  payload.writeUInt16BE(code === 1005 ? 1000 : code, 0);
   payload.write(reason, 2, 'latin1');
   return frame(CLOSE, payload, isMasked);
 }

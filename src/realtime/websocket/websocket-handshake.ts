@@ -5,23 +5,20 @@ import type { IncomingHttpHeaders } from 'node:http';
 /** RFC 6455, 1.3. */
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 
-/** The Sec-WebSocket-Accept for a Sec-WebSocket-Key. */
-export function acceptOf(key: string | undefined): string {
-  return createHash('sha1')
-    .update(`${key ?? ''}${GUID}`)
-    .digest('base64');
-}
-
-/** The head of a 101 response. @param protocol the selected subprotocol */
+/**
+ * The head of the 101 response to a handshake.
+ * @param protocol the selected subprotocol
+ * @param headers those of the response
+ */
 export function acceptedHead(
-  accept: string,
+  handshake: IncomingHttpHeaders,
   protocol: string | undefined,
   headers: Readonly<Record<string, string>>,
 ): string {
   const fields = Object.entries({
     connection: 'Upgrade',
     upgrade: 'websocket',
-    'sec-websocket-accept': accept,
+    'sec-websocket-accept': acceptOf(handshake['sec-websocket-key']),
     ...(protocol === undefined ? {} : { 'sec-websocket-protocol': protocol }),
     ...headers,
   });
@@ -57,4 +54,11 @@ export function problemOf101(
   return headers['sec-websocket-extensions'] === undefined
     ? undefined
     : 'the 101 response selects an extension that was not offered';
+}
+
+/** The Sec-WebSocket-Accept for a Sec-WebSocket-Key. */
+function acceptOf(key: string | undefined): string {
+  return createHash('sha1')
+    .update(`${key ?? ''}${GUID}`)
+    .digest('base64');
 }

@@ -1,0 +1,36 @@
+// How the WebSocket of a client ends: the gateway's error event before the Close, and what the access log says.
+import { type ErrorCode, errorBody, type GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { textFrame } from './websocket-frames.ts';
+
+/** A connection without a Close (RFC 6455, 7.4.1). */
+export const ABNORMAL = 1006;
+
+export type Side = 'client' | 'upstream' | 'gateway';
+
+export interface SessionEnd {
+  readonly by: Side;
+  /** Of the first Close: 1005 without a code, 1006 without a Close. */
+  readonly code: number;
+  readonly outcome: 'ok' | ErrorCode;
+}
+
+/** To be called before the access log is written. @param bytes those forwarded by the two sides, with their framing */
+export function recordSessionEnd(
+  exchange: Exchange,
+  { by, code, outcome }: SessionEnd,
+  { bytesIn, bytesOut }: { readonly bytesIn: number; readonly bytesOut: number },
+): void {
+  const { access } = exchange;
+  access.bytes_in = bytesIn;
+  access.bytes_out = bytesOut;
+  access.close_code = code;
+  access.closed_by = by;
+  access.outcome = outcome;
+  if (outcome !== 'client_closed') exchange.markAnswered();
+}
+
+/** An error in the form of an upstream's event. */
+export function errorFrame(error: GatewayError): Buffer {
+  return textFrame(`{"type":"error",${errorBody(error).slice(1)}`);
+}
