@@ -92,12 +92,14 @@ export class UpstreamConnection {
   waitMs = 0;
   /** The connection was idle, so it may be stale or hold unsolicited bytes. */
   isKept = false;
-  #keepAliveMs: number | undefined;
+  /** The upstream's idle timeout (`keep-alive: timeout=…`) in milliseconds; undefined if not named. */
+  keepAliveMs: number | undefined;
+  /** Number of requests started on it. */
+  served = 0;
   #handler: ResponseHandler | undefined;
   /** Of a streamed body. */
   #writer: BodyWriter | undefined;
   #isLast = false;
-  #served = 0;
   #hasResponseBytes = false;
   /** The request of the handler is not written yet. */
   #isUnsent = false;
@@ -111,7 +113,7 @@ export class UpstreamConnection {
     this.openedAt = now;
     const reader: ResponseReader = {
       onHead: (status, headers) => {
-        this.#keepAliveMs = keepAliveOf(headers['keep-alive']);
+        this.keepAliveMs = keepAliveOf(headers['keep-alive']);
         // The upstream does not want the rest of the body (RFC 9112, 9.5); the connection is then closed.
         if (status !== 200) this.#writer?.cancel();
         this.#handler?.onHead(status, headers);
@@ -130,16 +132,6 @@ export class UpstreamConnection {
     });
   }
 
-  /** Number of requests started on it. */
-  get served(): number {
-    return this.#served;
-  }
-
-  /** The upstream's idle timeout (`keep-alive: timeout=…`) in milliseconds; undefined if not named. */
-  get keepAliveMs(): number | undefined {
-    return this.#keepAliveMs;
-  }
-
   /** Whether the current request used a reused connection and no response byte came: probably a stale keep-alive connection. */
   get hasNoResponse(): boolean {
     return this.isKept && !this.#hasResponseBytes;
@@ -147,14 +139,14 @@ export class UpstreamConnection {
 
   /** Whether no byte of any response came. */
   get isUnanswered(): boolean {
-    return this.#served === 1 && !this.#hasResponseBytes;
+    return this.served === 1 && !this.#hasResponseBytes;
   }
 
   /** Writes a request at the end of this event-loop tick, or after `waitMs`; `handler` receives the response. */
   begin(handler: ResponseHandler, { head, body, isLast }: WrittenRequest): void {
     this.#handler = handler;
     this.#isLast = isLast;
-    this.#served += 1;
+    this.served += 1;
     this.#hasResponseBytes = false;
     this.#isUnsent = true;
     const write = () => {
@@ -246,11 +238,8 @@ export class UpstreamConnection {
     } catch (error) {
       this.#socket.destroy();
       // An error thrown by a handler is a bug of the gateway and fails this request only.
-      this.#fail(
-        error instanceof InvalidResponse
-          ? error
-          : new GatewayError('internal_error', undefined, { cause: error }),
-      );
+      const isInvalid = error instanceof InvalidResponse;
+      this.#fail(isInvalid ? error : new GatewayError('internal_error', undefined, { cause: error }));
     }
   }
 
