@@ -1,20 +1,21 @@
 // The relay of an event stream: whole frames, the model name spliced, nothing sent before the first output, and an end that reflects
 // what happened. Frames are never decoded to be relayed. client-stream.ts writes to the client.
-import { errorBody, GatewayError } from '../../errors.ts';
+import { GatewayError } from '../../errors.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
-import { filteredAnswer, judgeErrorObject } from '../../upstream/error-outcome.ts';
+import { filteredAnswer } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
-import { isContentFilter, textOfBareError } from '../../wire/answer-shape.ts';
+import { isContentFilter } from '../../wire/answer-shape.ts';
 import { readChunk } from '../../wire/chat-chunk.ts';
 import { sealsIn } from '../../wire/created-objects.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
-import type { AttemptResult, Receiver, RelayRequest, ResultCode, Source } from '../contracts/receiver.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { ClientStream, EVENTS } from './client-stream.ts';
 import { FinishHold } from './finish-hold.ts';
-import { append, dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
+import { append, differs, endsWithComment, rewritten } from './frame-edits.ts';
+import { StreamErrors } from './stream-errors.ts';
 import { StreamUsage } from './stream-usage.ts';
 import { withoutUsage } from './usage-strip.ts';
 
@@ -35,6 +36,7 @@ export class StreamRelay implements Receiver {
   readonly #client: ClientStream;
   readonly #hold: FinishHold;
   readonly #usage: StreamUsage;
+  readonly #errors: StreamErrors;
   readonly #scanner: SseFrameScanner;
   /** For endpoints with their own frames; chat frames go to `readChunk` directly. */
   readonly #reader: FrameReader | undefined;
@@ -44,8 +46,6 @@ export class StreamRelay implements Receiver {
   #isCommitDue = false;
   /** `[DONE]` arrived. Later bytes are not relayed: clients stop there. */
   #done = false;
-  /** The upstream's own error frame was relayed. */
-  #failure: GatewayError | undefined;
   /** The content filter ended the answer before any output, and another target may be tried. */
   #isFiltered = false;
   /** The last frame ended with a CR and was hidden: a following LF is the second half of its line end. */
@@ -62,6 +62,7 @@ export class StreamRelay implements Receiver {
     // The record is not awaited: it is written long before the client reaches the end and uses the id.
     this.#reader = request.endpoint.frames?.((created) => void source.created?.(created));
     this.#usage = new StreamUsage(request, source, this.#reader);
+    this.#errors = new StreamErrors({ request, headers, source, reader: this.#reader });
     this.#client = new ClientStream(request, headers, source);
     this.#hold = new FinishHold(this.#client);
     // Most upstreams send the first output together with the head: those streams need no timer.
@@ -107,7 +108,7 @@ export class StreamRelay implements Receiver {
     }
     if (!client.isOver && !this.#done) this.#relayIncomplete();
     if (client.isOver) return;
-    if (this.#done || this.#usage.isFinished || this.#failure !== undefined) {
+    if (this.#done || this.#usage.isFinished || this.#errors.relayed !== undefined) {
       // The upstream reported the error itself, so end cleanly: some clients hang on a cut stream after an error frame.
       if (!this.#isFiltered) this.#commit();
       this.#endAnswer();
@@ -119,7 +120,7 @@ export class StreamRelay implements Receiver {
     const isNearEnd = this.#usage.isFinished || this.#reader?.mayBeLast === true;
     // Under the client's backpressure the gateway did not read either, so the upstream may be finished.
     const mayBeWhole = isNearEnd || client.isPaused;
-    if (!client.isOpen || client.isOver || this.#done || this.#failure !== undefined) return false;
+    if (!client.isOpen || client.isOver || this.#done || this.#errors.relayed !== undefined) return false;
     if (!mayBeWhole || this.#usage.isFinal) return false;
     client.drop();
     client.dispose();
@@ -134,19 +135,20 @@ export class StreamRelay implements Receiver {
       client.drop();
       return undefined;
     }
-    if (client.isOver) return this.#answered();
+    if (client.isOver) return this.#errors.answered();
     if (this.#done) {
       // Complete; only the second half of a line end was missing.
       client.end();
-      return this.#answered();
+      return this.#errors.answered();
     }
     if (error.code === 'client_closed') {
       client.drop();
       return CLIENT_LEFT;
     }
     this.#hold.release();
-    client.cut(this.#failure ?? error, this.#failure === undefined ? this.#errorFrame(error) : undefined);
-    return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
+    const { relayed } = this.#errors;
+    client.cut(relayed ?? error, relayed === undefined ? this.#errors.frameOf(error) : undefined);
+    return relayed === undefined ? { kind: 'answered', outcome: error.code } : this.#errors.answered();
   }
 
   soleAttempt(): void {
@@ -188,10 +190,17 @@ export class StreamRelay implements Receiver {
       const facts =
         this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
       if (facts.hasError) {
-        if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#usage.isFinished)) return;
+        if (!this.#client.isOpen && !hasOutput && !this.#usage.isFinished) {
+          // It is the whole answer, and another target may still be tried.
+          this.#client.drop();
+          const failure = this.#errors.judge(bytes.subarray(start, end));
+          this.#source.finish({ kind: 'failed', failure });
+          return;
+        }
+        this.#errors.markRelayed();
       }
       this.#usage.count(facts, end - start);
-      const replacement = facts.hasError ? this.#replacementOf(bytes.subarray(start, end)) : undefined;
+      const replacement = facts.hasError ? this.#errors.replacementOf(bytes.subarray(start, end)) : undefined;
       const usage =
         hidesUsage && facts.usage !== null && !facts.hasError
           ? withoutUsage(bytes, start, end, this.#usage.finishedChoices)
@@ -280,26 +289,6 @@ export class StreamRelay implements Receiver {
   }
 
   /**
-   * An error frame before any output is the whole answer, and another target may still be tried. After output it is relayed:
-   * the client's SDK raises it.
-   * @returns whether the stream continues
-   */
-  #takeError(frame: Buffer, afterOutput: boolean): boolean {
-    if (!this.#client.isOpen && !afterOutput) {
-      this.#client.drop();
-      const failure = this.#reader?.judge(frame, this.#headers);
-      this.#source.finish({
-        kind: 'failed',
-        failure: failure ?? judgeErrorObject(dataText(frame), this.#headers),
-      });
-      return false;
-    }
-    const cause = 'an error frame in the stream';
-    this.#failure ??= new GatewayError('upstream_error', undefined, { cause });
-    return true;
-  }
-
-  /**
    * Relays a last frame without its blank line if it ends the stream: some clients read it. Before an error frame it is
    * omitted, because the two would merge.
    */
@@ -316,25 +305,9 @@ export class StreamRelay implements Receiver {
     if (ends) this.#relay({ bytes: rest, ends: [rest.length] });
   }
 
-  /**
-   * Replaces an error frame that quotes a credential, or that SDKs would not recognize (no `error` wrapper; keeps the upstream's text).
-   * @returns undefined to leave it unchanged
-   */
-  #replacementOf(frame: Buffer): Buffer | undefined {
-    if (this.#failure === undefined) return undefined;
-    if (this.#source.quotesCredential?.(frame) === true) return this.#errorFrame(this.#failure);
-    const message = textOfBareError(frame, dataText(frame), this.#reader !== undefined);
-    return message === undefined ? undefined : this.#errorFrame(new GatewayError('upstream_error', message));
-  }
-
   #isFilter(finish: string): boolean {
     const { fallbackOn } = this.#request;
     return !this.#client.isOpen && fallbackOn?.includes('content_filter') === true && isContentFilter(finish);
-  }
-
-  #errorFrame(error: GatewayError): Buffer {
-    const { id } = this.#request.exchange;
-    return this.#reader?.errorFrame(error, id) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
   }
 
   /** Commits: the client receives the 200 and the held bytes, and no other target is tried. */
@@ -353,12 +326,6 @@ export class StreamRelay implements Receiver {
       return;
     }
     this.#client.end();
-    this.#source.finish(this.#answered());
-  }
-
-  #answered(): AttemptResult {
-    const outcome: ResultCode = this.#failure?.code ?? 'ok';
-    if (this.#failure !== undefined) this.#request.exchange.error = this.#failure;
-    return { kind: 'answered', outcome };
+    this.#source.finish(this.#errors.answered());
   }
 }
