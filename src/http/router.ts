@@ -2,6 +2,8 @@
 // targets without a route are tried as those of other clients.
 import { GatewayError } from '../errors.ts';
 import { azureTarget } from './azure-target.ts';
+import type { Cors } from './cors.ts';
+import { ALLOWED_METHODS } from './edge.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { answerError } from './exchange/response-writer.ts';
 import { isHandshake } from './exchange/upgrade.ts';
@@ -107,6 +109,23 @@ export class Router {
       const rejection = new GatewayError('method_not_allowed', `This URL is for ${allow} requests.`);
       answerError(exchange, rejection, { allow });
     }
+  }
+
+  /** Rejects a request and closes its connection, because the framing of what follows cannot be trusted. */
+  rejectFraming(exchange: Exchange, rejection: GatewayError): void {
+    const headers: Record<string, string> = { connection: 'close' };
+    if (rejection.code === 'method_not_allowed') {
+      headers['allow'] = this.methodsOf(exchange.target)?.join(', ') ?? ALLOWED_METHODS;
+    }
+    answerError(exchange, rejection, headers);
+  }
+
+  /** Answers OPTIONS, which is of use to pages of other origins only. */
+  answerOptions(exchange: Exchange, cors: Cors): void {
+    const methods = this.methodsOf(exchange.target);
+    const allowed = methods === undefined ? ALLOWED_METHODS : `${methods.join(', ')}, OPTIONS`;
+    if (cors.enabled) cors.answerOptions(exchange, allowed);
+    else this.reject(exchange);
   }
 
   #unknown({ target, request }: Exchange): GatewayError {

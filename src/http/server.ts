@@ -2,7 +2,6 @@
 // connection.ts handles single connections, router.ts routes.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { setImmediate as nextTick, setTimeout as setTimer } from 'node:timers/promises';
 import type { ServerCertificate } from '../config/schema/listener-schema.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -14,16 +13,16 @@ import { PollPhase } from './accept/poll-phase.ts';
 import { boundAddress } from './client-address.ts';
 import { Connection, type ListenerState } from './connection.ts';
 import { Cors } from './cors.ts';
-import { ALLOWED_METHODS, checkEdge, edgeRejectionFor } from './edge.ts';
+import { Drain } from './drain.ts';
+import { checkEdge } from './edge.ts';
 import type { Exchange } from './exchange/exchange.ts';
-import { answerError } from './exchange/response-writer.ts';
+import { answerOrCut } from './exchange/response-writer.ts';
 import { RunningExchanges, type RunningExchangesOptions } from './exchange/running-exchanges.ts';
 import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
 import type { IncomingRequest } from './incoming-request.ts';
 import { createListener, type Listener, type ListenerLimits, startListening } from './listener.ts';
+import { rejectMalformed } from './malformed-requests.ts';
 import { type Handler, type Method, Router } from './router.ts';
-
-export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
 
 export interface ServerOptions extends ListenerLimits, RunningExchangesOptions {
   /** Maps the peer address and `x-forwarded-for` to the client address. */
@@ -40,12 +39,6 @@ export interface ServerOptions extends ListenerLimits, RunningExchangesOptions {
 
 /** Pipelined requests that wait, over all connections. */
 const MAX_PIPELINED = 10_000;
-/** Time between stopping all exchanges and destroying the remaining sockets. */
-const CUT_MS = 1_000;
-
-/** The client left or the socket failed: a response is impossible. */
-const GONE = new Set(['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ECONNABORTED']);
-
 export class Server {
   readonly #http: Listener;
   readonly #router: Router;
@@ -63,13 +56,7 @@ export class Server {
   };
   readonly #active: RunningExchanges;
   readonly #shedding = new ConnectionShedding();
-  #draining = false;
-  /** Nothing is accepted any more; a handshake may still end. */
-  #isClosing = false;
-  /** Responses cut by a drain. */
-  #cut = 0;
-  /** Aborted to end a drain early. */
-  readonly #drainAbort = new AbortController();
+  readonly #drain: Drain;
 
   constructor(options: ServerOptions) {
     this.#options = options;
@@ -96,14 +83,9 @@ export class Server {
     server.on('upgrade', (request, _socket, head: Buffer) => this.#enterUpgrade(request, head));
     // The reader of the body sends 100 Continue; a request rejected before gets none.
     server.on('checkContinue', enter).on('checkExpectation', enter);
-    server.on('clientError', (error: Error & { code?: string }, socket: Socket) =>
-      this.#rejectMalformed(error, socket),
-    );
-    // Node's parser treats the bytes after CONNECT as another protocol, so it is never emitted as a request.
-    server.on('connect', (_request, socket: Socket) => {
-      this.#rejectUnread(socket, new GatewayError('method_not_allowed', 'This server is not a proxy.'));
-      socket.resume();
-    });
+    const shared = { connections: this.#connections, active: this.#active };
+    rejectMalformed(server, { ...shared, metrics });
+    this.#drain = new Drain({ ...shared, http: server, intake: this.#intake, logger });
   }
 
   /**
@@ -163,7 +145,7 @@ export class Server {
   }
 
   get draining(): boolean {
-    return this.#draining;
+    return this.#drain.hasBegun;
   }
 
   /** Open client connections, without those that `shed` closes. */
@@ -186,38 +168,13 @@ export class Server {
    * @param delay milliseconds for which it still accepts
    * @param timeout milliseconds after the delay, at which remaining exchanges are ended with an error
    */
-  async drain(delay: number, timeout: number): Promise<void> {
-    this.#draining = true;
-    const { logger } = this.#options;
-    logger.info({ in_flight: this.#active.size, delay_ms: delay, timeout_ms: timeout }, 'draining');
-    // Responses from now on announce `connection: close`.
-    for (const connection of this.#connections.values()) connection.announceEnd();
-    await setTimer(delay, undefined, { signal: this.#drainAbort.signal }).catch(() => undefined);
-    if (this.#http.listening) {
-      const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
-      this.#isClosing = true;
-      for (const connection of this.#connections.values()) connection.finish();
-      for (const { onDrain } of this.#active) onDrain?.();
-      setTimeout(() => this.#intake.close(), CUT_MS).unref();
-      const deadline = setTimeout(() => this.endAll(), this.#drainAbort.signal.aborted ? 0 : timeout);
-      await closed;
-      clearTimeout(deadline);
-      // The listener closes before the last sockets have notified their exchanges.
-      while (this.#active.size > 0) await nextTick();
-    }
-    logger.info({ cut: this.#cut }, 'drained');
+  drain(delay: number, timeout: number): Promise<void> {
+    return this.#drain.run(delay, timeout);
   }
 
   /** Ends every running exchange at once; streams are cut visibly. */
   endAll(): void {
-    this.#drainAbort.abort();
-    this.#cut += this.#active.size;
-    for (const exchange of this.#active) this.#active.stop(exchange, new GatewayError('draining'));
-    // Destroys what is still open: unread responses, silent clients.
-    setTimeout(() => {
-      for (const socket of this.#connections.keys()) socket.destroy();
-      this.#intake.close();
-    }, CUT_MS).unref();
+    this.#drain.cut();
   }
 
   /** Ends the running exchanges that match; streams are cut visibly. */
@@ -228,7 +185,7 @@ export class Server {
   #open(socket: Socket): void {
     const connection = new Connection(socket, this.#shared);
     this.#connections.set(socket, connection);
-    if (this.#isClosing) connection.finish();
+    if (this.#drain.isClosing) connection.finish();
     this.#countConnections();
     socket.once('close', () => {
       this.#connections.delete(socket);
@@ -267,21 +224,21 @@ export class Server {
     upgrade?: Upgrade,
   ): void {
     // Node also emits socket errors here; the response's 'close' event handles them.
-    request.on('error', ignore);
-    response.on('error', ignore);
+    request.on('error', () => undefined);
+    response.on('error', () => undefined);
     try {
       const exchange = this.#exchange(connection, request, response);
       exchange.upgrade = upgrade;
-      if (this.#draining) connection.announceEnd();
+      if (this.#drain.hasBegun) connection.announceEnd();
       else this.#shedding.onRequest(connection, this.#connections.size, this.#shared.isOverloaded);
       if (connection.rejection !== undefined && !request.complete)
         this.#active.stop(exchange, connection.rejection);
       this.#cors.apply(exchange);
       // While draining, a new WebSocket session would only be cut.
-      const isTooLate = this.#drainAbort.signal.aborted || (upgrade !== undefined && this.#draining);
+      const isTooLate = this.#drain.isCut || (upgrade !== undefined && this.#drain.hasBegun);
       const rejection = isTooLate ? new GatewayError('draining') : checkEdge(request);
-      if (rejection !== undefined) this.#reject(exchange, rejection);
-      else if (request.method === 'OPTIONS') this.#answerOptions(exchange);
+      if (rejection !== undefined) this.#router.rejectFraming(exchange, rejection);
+      else if (request.method === 'OPTIONS') this.#router.answerOptions(exchange, this.#cors);
       else if (!this.#isLate()) this.#router.handle(exchange);
       else connection.whenRead(() => this.#handle(exchange));
     } catch (error) {
@@ -332,63 +289,11 @@ export class Server {
     return exchange;
   }
 
-  #answerOptions(exchange: Exchange): void {
-    const methods = this.#router.methodsOf(exchange.target);
-    const allowed = methods === undefined ? ALLOWED_METHODS : `${methods.join(', ')}, OPTIONS`;
-    if (this.#cors.enabled) this.#cors.answerOptions(exchange, allowed);
-    else this.#router.reject(exchange);
-  }
-
-  /** Rejects a request and closes its connection, because the framing of what follows cannot be trusted. */
-  #reject(exchange: Exchange, rejection: GatewayError): void {
-    const headers: Record<string, string> = { connection: 'close' };
-    if (rejection.code === 'method_not_allowed') {
-      headers['allow'] = this.#router.methodsOf(exchange.target)?.join(', ') ?? ALLOWED_METHODS;
-    }
-    answerError(exchange, rejection, headers);
-  }
-
   #fail(exchange: Exchange, error: unknown): void {
     const wrapped = wrapError(error, 'internal_error');
     if (wrapped.code === 'internal_error') {
       this.#options.logger.error({ err: error, request_id: exchange.id }, 'a handler failed');
     }
-    if (exchange.response.headersSent) {
-      exchange.error ??= wrapped;
-      exchange.access.outcome = wrapped.code;
-      // A complete response is not cut.
-      if (!exchange.isEnding && !exchange.response.writableEnded) exchange.response.destroy();
-    } else answerError(exchange, wrapped);
-  }
-
-  /** Handles parse errors: llhttp emits no request for them, and Node's default response has no body. */
-  #rejectMalformed(error: Error & { code?: string }, socket: Socket): void {
-    const connection = this.#connections.get(socket);
-    if (connection === undefined || GONE.has(error.code ?? '')) {
-      socket.destroy();
-      return;
-    }
-    // Node reports every further piece after a parse error.
-    if (connection.rejection !== undefined) return;
-    const { current } = connection;
-    const unfinished = current !== undefined && !current.request.complete;
-    // No request was sent (a preconnection, a port probe), or the client sent FIN within its body: it left.
-    if (socket.bytesRead === 0 || (unfinished && error.code === 'HPE_INVALID_EOF_STATE')) {
-      socket.destroy();
-      return;
-    }
-    const rejection = edgeRejectionFor(error.code);
-    if (unfinished) {
-      // The reader of the incomplete body answers, unless a response was sent.
-      this.#active.stop(current, rejection);
-    } else this.#rejectUnread(socket, rejection);
-  }
-
-  #rejectUnread(socket: Socket, rejection: GatewayError): void {
-    if (this.#connections.get(socket)?.reject(rejection) === true) {
-      this.#options.metrics.recordUnread('malformed', rejection);
-    }
+    answerOrCut(exchange, wrapped);
   }
 }
-
-function ignore(): void {}

@@ -5,7 +5,7 @@ import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
-import { MODEL_PATH } from '../http/server.ts';
+import { MODEL_PATH } from '../http/router.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import type { ScopeResolver } from './reservation/scopes-of.ts';
 import { setLimitHeaders } from './reservation/usage-reservation.ts';

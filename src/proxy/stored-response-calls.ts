@@ -5,7 +5,7 @@ import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { RESPONSE_PATH } from '../http/server.ts';
+import { RESPONSE_PATH } from '../http/router.ts';
 import type { Scopes } from '../limits/scope.ts';
 import type { StoredResponse } from '../store/response-record.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { clientAddress } from '../../src/http/client-address.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
-import { MODEL_PATH } from '../../src/http/server.ts';
+import { MODEL_PATH } from '../../src/http/router.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';
 import { errorCode, property, Served } from './served.ts';

@@ -134,6 +134,17 @@ export function hasBody({ request }: Exchange): boolean {
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }
 
+/** Answers with an error; cuts a response that has begun and is incomplete. */
+export function answerOrCut(exchange: Exchange, error: GatewayError): void {
+  if (!exchange.response.headersSent) {
+    answerError(exchange, error);
+    return;
+  }
+  exchange.error ??= error;
+  exchange.access.outcome = error.code;
+  if (!exchange.isEnding && !exchange.response.writableEnded) exchange.response.destroy();
+}
+
 /**
  * Sends the body and keeps reading before the connection closes: closing with unread bytes makes the kernel send RST, and the client
  * would lose the response.
