@@ -15,12 +15,9 @@ import { GatewayError } from './errors.ts';
 import { maxConnections } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
 import { Health } from './http/admin/health.ts';
-import { SpoolFiles } from './http/body/upload-spool.ts';
 import { clientAddress } from './http/client-address.ts';
 import { Cors } from './http/cors.ts';
 import { loopbackCheck } from './http/loopback.ts';
-import { BufferPool } from './http/pieces/buffer-pool.ts';
-import { type Handler, type Method, MODEL_PATH } from './http/router.ts';
 import { Server } from './http/server.ts';
 import { VERSION } from './package-files.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
@@ -31,14 +28,8 @@ import type { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
 import type { LoadedConfig, WorkerSlot } from './process/worker.ts';
-import { BackgroundUsage } from './proxy/background-usage.ts';
-import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
-import { ModelsEndpoint } from './proxy/models-endpoint.ts';
-import { ObjectOwners } from './proxy/objects/object-owners.ts';
-import { StoredResponses } from './proxy/objects/stored-responses.ts';
-import { Pipeline } from './proxy/pipeline.ts';
+import { openModels } from './proxy/model-wiring.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
-import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
 import { openUpstreams } from './proxy/upstream-wiring.ts';
 import { openSessions } from './realtime/realtime-wiring.ts';
 import { openStore } from './store/open.ts';
@@ -48,14 +39,10 @@ import { createMetrics } from './telemetry/metrics/all-metrics.ts';
 import { openTracing } from './telemetry/traces/open-tracing.ts';
 import { Outbound } from './upstream/outbound/outbound.ts';
 import { DRAINS_CHANGED, REPORT_STATES } from './upstream/state/drains.ts';
-import { UsageReads } from './upstream/usage-reads.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
 
 /** How long shutdown waits to flush the remaining usage to the store. */
 const FLUSH_MS = 5000;
-
-/** Maximum uploads in temporary files at once; with `max_body` it bounds their disk space. */
-const MAX_SPOOLED_UPLOADS = 32;
 
 export interface AppOptions {
   readonly configFile: string;
@@ -225,21 +212,12 @@ function openProducts(
   { keys: { authenticator, issuer, sealingKey }, server, overload }: Front,
   { metering, limiter }: Usage,
 ) {
-  const room = new SpoolFiles({
-    limit: MAX_SPOOLED_UPLOADS,
-    gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
-    onError: (cause) => logger.warn({ err: cause }, 'failed to keep an upload in a temporary file'),
-  });
-  const stored = new StoredResponses({ store: store.responses, logger });
-  const objects = new ObjectOwners({ store: store.objects, logger });
-  const buffers = new BufferPool({ gauge: metrics.slabBytes });
-  const usageReads = new UsageReads({ metrics: metrics.usageReads });
   const common = { authenticator, snapshot, metrics, resilience };
+  const models = openModels({ ...common, metering, limiter, store, logger });
+  const { pipeline, objects, usageReads } = models;
   const sessions = { ...metering, limiter };
-  const background = new BackgroundUsage({ stored, metering: sessions, snapshot, metrics });
   const passthrough = new Passthrough({ ...common, objects, metering: sessions, store, logger });
-  resources.add('followed usage', () => Promise.all([background.close(), passthrough.close()]));
-  const relaying = { ...common, metering, stored, background, objects, room, buffers, usageReads };
+  resources.add('followed usage', () => Promise.all([models.close(), passthrough.close()]));
   const billing = new Billing({
     store: store.billing,
     issuer,
@@ -252,15 +230,12 @@ function openProducts(
     outbound,
   });
   resources.add('billing', () => billing.close());
-  const pipeline = new Pipeline(relaying);
   return {
-    pipeline,
-    storedCalls: new StoredResponseCalls(relaying),
+    models,
     mountSessions: openSessions({
       ...{ ...common, metering: sessions, usageReads, pipeline, overload, server, sealingKey },
     }),
     passthrough,
-    models: new ModelsEndpoint(authenticator, snapshot, metering),
     rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
     currentKey: keyEndpoint(authenticator, store),
     billing,
@@ -365,21 +340,11 @@ function mountRoutes(
   products: Products,
   health: Health,
 ): void {
-  const { pipeline, storedCalls, mountSessions, passthrough, models } = products;
-  const { rotate, currentKey, billing } = products;
-  const v1 = (method: Method, path: string, handler: Handler) => {
+  const { models, mountSessions, passthrough, rotate, currentKey, billing } = products;
+  models.mount((method, path, handler) => {
     metrics.addRoute(path);
     server.route(method, path, overload.guard(handler));
-  };
-  for (const endpoint of MODEL_ENDPOINTS) {
-    for (const path of endpoint.routes ?? [`/v1/${endpoint.path}`])
-      v1('POST', path, (exchange) => pipeline.answer(exchange, endpoint));
-  }
-  for (const { method, path, action } of STORED_ROUTES) {
-    v1(method, path, (exchange) => storedCalls.answer(exchange, action));
-  }
-  v1('GET', '/v1/models', (exchange) => models.list(exchange));
-  v1('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
+  });
   mountSessions();
   const piped = overload.guard((exchange) => passthrough.answer(exchange));
   for (const path of PASSTHROUGH_PATHS) server.mount(path, piped);
