@@ -27,6 +27,9 @@ async function run(
 pwd >> "${directory.path}/cwd"
 echo "$*" >> "${directory.path}/steps"
 case "$*" in
+  ci*|run*) echo "says $*" | sed 's/ --.*//' ;;
+esac
+case "$*" in
   "${play.fails ?? 'nothing'}"*) echo "npm error" >&2; exit 9 ;;
   test*) cat "${directory.path}/output"; exit ${play.testCode ?? 0} ;;
 esac
@@ -51,23 +54,32 @@ esac
 }
 
 describe('.ci/run', () => {
-  test('installs, lints, checks types, tests on Node 24 and tests, in this order', async () => {
-    expect(await run({})).toMatchObject({
-      code: 0,
-      steps: ['ci', 'run lint', 'run types', 'run test:node24', 'test'],
-      last: '1 passed, 0 failed, 0 skipped',
-    });
+  /** In any order, because they run side by side. */
+  const checks = ['run lint', 'run test:node24', 'run types'];
+
+  test('installs, then lints, checks types and tests on Node 24, then tests', async () => {
+    const { steps, output, ...rest } = await run({});
+    expect(rest).toEqual({ code: 0, last: '1 passed, 0 failed, 0 skipped' });
+    expect([steps[0], steps.slice(1, -1).sort(), steps.at(-1)]).toEqual(['ci', checks, 'test']);
+    // What each says stands together, in the order of their names in the script.
+    expect(output).toMatch(/^says ci\nsays run lint\nsays run types\nsays run test:node24\n/);
   });
 
   test.each([
     ['ci', ['ci']],
-    ['run lint', ['ci', 'run lint']],
-    ['run types', ['ci', 'run lint', 'run types']],
-    ['run test:node24', ['ci', 'run lint', 'run types', 'run test:node24']],
+    ['run lint', ['ci', ...checks]],
+    ['run types', ['ci', ...checks]],
+    ['run test:node24', ['ci', ...checks]],
   ])('stops when `npm %s` fails, and says so', async (fails, steps) => {
     const result = await run({ fails });
-    expect(result).toMatchObject({ code: 1, steps, last: '0 passed, 1 failed, 0 skipped' });
+    expect({ ...result, steps: result.steps.sort() }).toMatchObject({
+      code: 1,
+      steps,
+      last: '0 passed, 1 failed, 0 skipped',
+    });
     expect(result.output).toContain(`npm ${fails} failed`);
+    // `npm ci` says it on the standard error.
+    if (fails !== 'ci') expect(result.output).toContain(`says ${fails}\nnpm error`);
   });
 
   test.each([
