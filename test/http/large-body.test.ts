@@ -1,8 +1,11 @@
 // How a large body is read: into memory that its reader gives, in turns that leave room for everybody else.
 import { createHash } from 'node:crypto';
-import { request as httpRequest } from 'node:http';
+import { once } from 'node:events';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { GatewayError } from '../../src/errors.ts';
 import { PACE, readBody } from '../../src/http/body/read-body.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { LARGE_BODY, type LargeBody } from '../../src/http/pieces/body-buffer.ts';
@@ -139,3 +142,54 @@ test('one that is too large is refused, and its memory is given back', async () 
   expect(kept.sizes.at(-1)).toBeGreaterThan(LIMIT / 2);
   expect(kept.sizes.at(-1)).toBeLessThanOrEqual(LIMIT);
 });
+
+describe.each(['as it is', 'compressed'])(
+  'a body that ends with the piece by which it is large, %s',
+  (how) => {
+    const text = Buffer.alloc(LARGE_BODY + 500, 'x');
+    const headers =
+      how === 'compressed' ? { 'content-encoding': 'gzip' } : { 'transfer-encoding': 'chunked' };
+
+    /** @param admission what becomes of it, which takes a turn of the event loop */
+    async function order(admission: () => void): Promise<{ status: number; order: string[] }> {
+      const order: string[] = [];
+      const kept = new Kept();
+      await using served = await Served.start({
+        routes: (server) => {
+          server.route('POST', '/large', async (exchange) => {
+            const { request } = exchange;
+            const admit = async (): Promise<void> => {
+              await until(() => request.complete, 'the whole request');
+              await nextTurn();
+              order.push('decided');
+              admission();
+            };
+            // As where the key is checked meanwhile: its end is known when the last piece is read.
+            await until(() => request.complete, 'the whole request');
+            const large: LargeBody = { take: (n) => kept.take(n), arrived: () => {}, admit };
+            const read = await readBody(exchange, LIMIT, PACE, large);
+            order.push(`read ${read.length}`);
+            answerJson(exchange, 200, {});
+          });
+        },
+      });
+      const sent = httpRequest(`${served.url}/large`, { method: 'POST', headers });
+      sent.end(how === 'compressed' ? gzipSync(text) : text);
+      const [answer]: IncomingMessage[] = await once(sent, 'response');
+      answer?.resume();
+      kept.release();
+      return { status: answer?.statusCode ?? 0, order };
+    }
+
+    test('is read when it is admitted', async () => {
+      expect(await order(() => {})).toEqual({ status: 200, order: ['decided', `read ${text.length}`] });
+    });
+
+    test('is not read when it is rejected', async () => {
+      const reject = () => {
+        throw new GatewayError('rate_limit_exceeded');
+      };
+      expect(await order(reject)).toEqual({ status: 429, order: ['decided'] });
+    });
+  },
+);

@@ -78,6 +78,7 @@ export async function readBody(
 
     let stop = () => {};
     let isOver = false;
+    let isWhole = false;
     const settle = (error: GatewayError | undefined) => {
       isOver = true;
       stop();
@@ -113,7 +114,9 @@ export async function readBody(
       admit?.().then(
         () => {
           admission = 'granted';
-          if (!isOver) source.resume();
+          if (isOver) return;
+          if (isWhole) settle(undefined);
+          else source.resume();
         },
         (error: unknown) => {
           if (!isOver) settle(wrapError(error, 'internal_error'));
@@ -130,8 +133,13 @@ export async function readBody(
         decoder.once('drain', () => request.resume());
       }
     };
+    /** The end that came with the last piece is told although the source is paused. */
+    const finish = () => {
+      isWhole = true;
+      if (admission !== 'pending') settle(undefined);
+    };
     const onEnd = () => {
-      if (decoder === undefined) settle(undefined);
+      if (decoder === undefined) finish();
       else decoder.end();
     };
     const onError = () => settle(new GatewayError('client_closed'));
@@ -148,7 +156,7 @@ export async function readBody(
     });
 
     decoder?.on('data', (piece: Buffer) => store(piece, performance.now()));
-    decoder?.once('end', () => settle(undefined));
+    decoder?.once('end', finish);
     decoder?.once('error', (cause) =>
       settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),
     );
