@@ -62,7 +62,9 @@ describe.each(VENDORS)('$recipe', (vendor) => {
       const [model, upstreamModel] = vendor.members.model ?? [vendor.model, vendor.upstreamModel];
       const { headers = {} } = vendor.members;
       const others = { 'x-title': 'App', 'api-key': await gateway.key(), cookie: 'a=b' };
-      await gateway.chat(request({ ...vendor.members.sent, model }), { headers: { ...others, ...headers } });
+      const sent = request({ ...vendor.members.sent, model });
+      const answer = await gateway.chat(sent, { headers: { ...others, ...headers } });
+      expect([answer.status, answer.text()]).toEqual([200, renamed(vendor.answer.body, { model })]);
       const asked = await upstream.request(at);
       expect(asked.target).toBe(vendor.target);
       expect(asked.header('authorization')).toBe(CREDENTIAL);
