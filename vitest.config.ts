@@ -11,6 +11,9 @@ const files = testProjects();
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), 'node-compile-cache');
 useMemoryForFiles();
 
+/** `npm run mutate` asks what the tests run of `src`. */
+const recorder = process.env['MUTATION_COVERAGE'] === undefined ? [] : ['./tools/mutation-recorder.ts'];
+
 function project(
   name: Project,
   options: TestProjectInlineConfiguration['test'],
@@ -27,6 +30,7 @@ function project(
       hookTimeout: 120_000,
       restoreMocks: true,
       ...options,
+      setupFiles: [options?.setupFiles ?? [], recorder].flat(),
     },
   };
 }

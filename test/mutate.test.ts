@@ -1,7 +1,7 @@
 // `npm run mutate`: the changes that it makes, of behaviour alone and the same for the same seed, and what it makes of the tests
 // of a small project.
 import { execFileSync } from 'node:child_process';
-import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -133,8 +133,10 @@ test('killed, survived, timed out, does not compile; a test that fails anyway is
     under: 'src',
     count: 100,
     seed: 1,
+    parallel: 1,
+    recorded: [],
     steps: () => [{ args: ['run'], single: ['run'], isTimed: true }],
-    slackMs: 8000,
+    slackMs: 15_000,
     print: (line) => lines.push(line),
   });
   expect(counts).toEqual({ killed: 1, survived: 2, 'timed out': 1, 'does not compile': 2 });
@@ -147,6 +149,50 @@ test('killed, survived, timed out, does not compile; a test that fails anyway is
   ]);
 });
 
+test('the test files that run what is changed are known from a run with the unchanged code', async () => {
+  await using folder = await tempDir();
+  const { 'package.json': json = '', '.gitignore': ignored = '', 'tsconfig.json': types = '' } = FIXTURE;
+  const recorder = await readFile(new URL('../tools/mutation-recorder.ts', import.meta.url), 'utf8');
+  await fixture(folder.path, {
+    'package.json': json,
+    '.gitignore': ignored,
+    'tsconfig.json': types,
+    'vitest.config.ts': `const setupFiles = process.env.MUTATION_COVERAGE === undefined ? [] : ['./tools/mutation-recorder.ts'];
+export default { test: { experimental: { viteModuleRunner: false }, isolate: false, maxWorkers: 1, setupFiles } };`,
+    'tools/mutation-recorder.ts': recorder,
+    'src/place.ts':
+      'interface Typed {\n  isOn: boolean;\n}\nexport const isOff = ({ isOn }: Typed): boolean => !isOn;\n',
+    // The module is loaded for one of them, and both run in one process.
+    'test/loads.test.ts': `import { expect, test } from 'vitest';
+import { isOff } from '../src/place.ts';
+test('is there', () => expect(isOff).toBeDefined());`,
+    'test/runs.test.ts': `import { expect, test } from 'vitest';
+import { isOff } from '../src/place.ts';
+test('is the contrary', () => expect(isOff({ isOn: true })).toBe(false));`,
+  });
+  const run = { args: ['run'], single: ['run'], isTimed: false };
+  const known: string[][] = [];
+  const lines: string[] = [];
+  const counts = await mutate({
+    root: folder.path,
+    under: 'src',
+    count: 100,
+    seed: 1,
+    parallel: 1,
+    recorded: [run],
+    steps: (_mutant, covering) => {
+      const files = covering.map(({ file }) => file);
+      known.push(files);
+      return [{ ...run, args: ['run', ...files], ms: 1000 }];
+    },
+    slackMs: 60_000,
+    print: (line) => lines.push(line),
+  });
+  expect(counts).toMatchObject({ killed: 1, survived: 0, 'timed out': 0 });
+  expect(lines).toEqual(['killed    src/place.ts:4: ! →  (test/runs.test.ts > is the contrary)']);
+  expect(known).toEqual([['test/runs.test.ts']]);
+});
+
 test('nothing is counted where the unchanged code does not compile, or its run fails without a failing test', async () => {
   const reasons: unknown[] = [];
   for (const [name, text] of [
@@ -156,7 +202,15 @@ test('nothing is counted where the unchanged code does not compile, or its run f
     await using folder = await tempDir();
     await fixture(folder.path, { ...FIXTURE, [name]: text });
     const steps = () => [{ args: ['run'], single: ['run'], isTimed: true }];
-    const options = { root: folder.path, under: 'src/room/killed.ts', count: 1, seed: 1, slackMs: 8000 };
+    const options = {
+      root: folder.path,
+      under: 'src/room/killed.ts',
+      count: 1,
+      seed: 1,
+      slackMs: 15_000,
+      parallel: 1,
+      recorded: [],
+    };
     await mutate({ ...options, steps, print: () => {} }).catch((error: unknown) => reasons.push(error));
   }
   expect(reasons.map(String)).toEqual([
