@@ -53,13 +53,23 @@ function setHeaders(response: ServerResponse, headers: Headers): void {
   if (!response.req.complete) response.setHeader('connection', 'close');
 }
 
+/** An answer that is text already, because it is large. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
 export function sendJson(
   response: ServerResponse,
   status: number,
   value: unknown,
   headers: Headers = {},
 ): void {
-  send(response, status, `${JSON.stringify(value)}\n`, { 'content-type': 'application/json', ...headers });
+  const body = value instanceof JsonText ? value.text : `${JSON.stringify(value)}\n`;
+  send(response, status, body, { 'content-type': 'application/json', ...headers });
 }
 
 /** RFC 9457, with the default `type`. `code` is one of the error table; `more` has members of this problem. */

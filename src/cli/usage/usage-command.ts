@@ -1,4 +1,5 @@
 // `tollgate usage`: usage reports from the store. Usage of the last second, or still in a gateway's outbox, is not included.
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Store } from '../../store/store.ts';
 import {
@@ -24,8 +25,12 @@ import { csvOf, jsonOf, textOf } from './usage-table.ts';
 
 /** Maximum lines of a report. */
 const MAX_LINES = 100_000;
+/** Of a table that a gateway makes: its columns need all lines at once. */
+const MAX_TABLE_LINES = 2000;
 const MAX_GROUPS = 3;
+/** In one turn of the event loop, which a gateway needs for requests. */
 const NAMES_AT_ONCE = 5000;
+const SUMMED_AT_ONCE = 5000;
 
 const report = command('usage', 'report usage, and close months', {
   detail:
@@ -74,6 +79,8 @@ const report = command('usage', 'report usage, and close months', {
         `hours are kept without ${[...HOURLESS_DIMENSIONS].join(', ')}: use day instead of hour`,
       );
     const asked = readPeriod(given, now);
+    const isTable = !given.json && !given.csv;
+    const limit = isTable && io.desk !== undefined ? Math.min(given.limit, MAX_TABLE_LINES) : given.limit;
     const prefix = key === undefined ? undefined : await readPrefix(key, io);
     return withStore(given, io, 'must exist', async (store, config) => {
       await requireLabels(store, [...Object.keys(labels), ...labelsIn(by)]);
@@ -85,12 +92,12 @@ const report = command('usage', 'report usage, and close months', {
         from: period.from,
         ...(period.to !== undefined && { to: period.to }),
         by,
-        limit: given.limit + 1,
+        limit: limit + 1,
       };
       const found = await store.usage.exactReport(query);
       if (model !== undefined && found.length === 0)
         await requireModel(store, model, Object.keys(config.dynamic.models));
-      const lines = found.slice(0, given.limit);
+      const lines = found.slice(0, limit);
       const isCut = found.length > lines.length;
       const names = await namesIn(store, by, lines);
       const nameOf = ({ group }: ExactLine) => group.map((id) => names.get(id) ?? id).join('\n');
@@ -100,15 +107,18 @@ const report = command('usage', 'report usage, and close months', {
         to: period.to === undefined ? hourOf(now) : `${period.to}T23`,
         currency: config.dynamic.currency,
         lines: names.size === 0 ? lines : sortedBy(nameOf, lines),
-        totals: isCut ? await totalsOf(store, query) : sumOf(lines),
+        totals: await (isCut ? totalsOf(store, query) : sumOf(lines)),
         names,
         isCut,
       };
-      await write(io.stdout, given.json ? jsonOf(table) : given.csv ? csvOf(table) : textOf(table, io));
+      for (const piece of given.json ? jsonOf(table) : given.csv ? csvOf(table) : [textOf(table, io)]) {
+        await write(io.stdout, piece);
+        await nextTick();
+      }
       if (isCut) {
         await write(
           io.stderr,
-          `tollgate usage: only the first ${given.limit} lines are shown; the totals include all\n`,
+          `tollgate usage: only the first ${limit} lines are shown; the totals include all\n`,
         );
       }
       return 0;
@@ -170,8 +180,14 @@ async function totalsOf(store: Store, query: UsageQuery) {
   return sumOf(await store.usage.exactReport({ ...query, by: [], limit: 1 }));
 }
 
-function sumOf(lines: readonly ExactLine[]) {
-  return exactSums((name) => lines.reduce((total, { sums }) => total + sums[name], 0n));
+async function sumOf(lines: readonly ExactLine[]) {
+  let total = exactSums(() => 0n);
+  for (let from = 0; from < lines.length; from += SUMMED_AT_ONCE) {
+    const [before, portion] = [total, lines.slice(from, from + SUMMED_AT_ONCE)];
+    total = exactSums((name) => portion.reduce((sum, { sums }) => sum + sums[name], before[name]));
+    await nextTick();
+  }
+  return total;
 }
 
 /** Names of the holders and teams in the lines. */

@@ -24,6 +24,8 @@ type Shown = ReadonlyMap<string, bigint | string | null>;
 
 /** Decimal places of a cost at least, where no more differ from 0. */
 const COST_DIGITS = 6;
+/** Lines of a piece: a few milliseconds. */
+const PORTION = 500;
 
 /** For people, with the totals in the last line. */
 export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>): string {
@@ -55,32 +57,45 @@ export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>)
     .join('');
 }
 
-/** Counts are numbers of any size, costs are texts. */
-export function jsonOf(table: UsageTable): string {
+/** In pieces, between which a gateway does other work. Counts are numbers of any size, costs are texts. */
+export function* jsonOf(table: UsageTable): Generator<string> {
   const { by, from, to, lines, totals, currency = null, isCut } = table;
   const about = { from: `${from}:00:00Z`, to: `${to}:00:00Z`, by: by.join(','), currency };
   const members = Object.entries(about).map(([name, value]) => `${jsonText(name)}: ${jsonText(value)}`);
-  const shown = lines.map((line) => objectText([...groupCells(table, line), ...shownOf(line.sums)]));
-  const list = shown.length === 0 ? '[]' : `[\n    ${shown.join(',\n    ')}\n  ]`;
-  const sums = [`"lines": ${list}`, `"totals": ${objectText([...shownOf(totals)])}`, `"truncated": ${isCut}`];
-  return `{\n  ${[...members, ...sums].join(',\n  ')}\n}\n`;
+  yield `{\n  ${members.join(',\n  ')},\n  "lines": [`;
+  let separator = '\n    ';
+  for (const portion of portionsOf(lines)) {
+    const shown = portion.map((line) => objectText([...groupCells(table, line), ...shownOf(line.sums)]));
+    yield `${separator}${shown.join(',\n    ')}`;
+    separator = ',\n    ';
+  }
+  const end = lines.length === 0 ? ']' : '\n  ]';
+  yield `${end},\n  "totals": ${objectText([...shownOf(totals)])},\n  "truncated": ${isCut}\n}\n`;
 }
 
-/** CSV by RFC 4180, with a header and without totals, which a spreadsheet computes itself. */
-export function csvOf(table: UsageTable): string {
+/** In pieces. CSV by RFC 4180, with a header and without totals, which a spreadsheet computes itself. */
+export function* csvOf(table: UsageTable): Generator<string> {
   const columns = columnsOf(table);
   const { currency } = table;
   const isPriced = currency !== undefined && columns.includes('cost');
-  const head = [...table.by.flatMap(groupColumns), ...columns, ...(isPriced ? ['currency'] : [])];
-  const rows = table.lines.map((line) => {
-    const shown = shownOf(line.sums);
-    return [
-      ...groupCells(table, line).map(([, value]) => value),
-      ...columns.map((name) => String(shown.get(name) ?? '')),
-      ...(isPriced ? [shown.get('cost') === null ? '' : currency] : []),
-    ];
-  });
-  return [head, ...rows].map((row) => `${row.map((text) => csvField(text, true)).join(',')}\r\n`).join('');
+  const text = (rows: readonly (readonly string[])[]) =>
+    rows.map((row) => `${row.map((field) => csvField(field, true)).join(',')}\r\n`).join('');
+  yield text([[...table.by.flatMap(groupColumns), ...columns, ...(isPriced ? ['currency'] : [])]]);
+  for (const portion of portionsOf(table.lines))
+    yield text(
+      portion.map((line) => {
+        const shown = shownOf(line.sums);
+        return [
+          ...groupCells(table, line).map(([, value]) => value),
+          ...columns.map((name) => String(shown.get(name) ?? '')),
+          ...(isPriced ? [shown.get('cost') === null ? '' : currency] : []),
+        ];
+      }),
+    );
+}
+
+function* portionsOf(lines: readonly ExactLine[]): Generator<readonly ExactLine[]> {
+  for (let at = 0; at < lines.length; at += PORTION) yield lines.slice(at, at + PORTION);
 }
 
 /**

@@ -2,7 +2,8 @@
 import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import type { OperatorEvent } from '../../store/operator-record.ts';
-import { argvOf, commandJson } from '../command-runner.ts';
+import { argvOf, commandJson, done } from '../command-runner.ts';
+import { JsonText } from '../console-answer.ts';
 import { operatorFields } from '../operator-tokens.ts';
 import { orderFields, tierFields } from '../record-fields.ts';
 import { showRoute, upstreamRecords } from './api-records.ts';
@@ -139,7 +140,7 @@ export const REPORT_ROUTES = [
     }),
     run: async ({ desk, query: { label = [], ...query } }) => {
       const argv = argvOf(['usage'], null, { ...query, label: [label].flat(), json: true });
-      return z.looseObject({}).parse(await commandJson(desk, argv));
+      return new JsonText((await done(desk, argv)).stdout);
     },
   }),
   route({

@@ -3,6 +3,7 @@ import { GatewayError } from '../../errors.ts';
 import type { AnyCall, ApiRoute } from '../api/api-route.ts';
 import { API_ROUTES } from '../api/api-routes.ts';
 import { type ChangeTerms, makeChange, operatorActor, parsed } from '../api/api-server.ts';
+import { JsonText } from '../console-answer.ts';
 import { requireRole } from '../console-identity.ts';
 import type { ConsoleRequest } from '../console-page.ts';
 
@@ -31,14 +32,15 @@ function callOf(caller: Caller, route: ApiRoute, params: Params, query: object, 
  * @param query texts, as in an address; empty ones are left out
  * @throws GatewayError as the API
  */
-export function readRoute(
+export async function readRoute(
   caller: Caller,
   name: string,
   { params = {}, query = {} }: { readonly params?: Params; readonly query?: Params } = {},
 ): Promise<object> {
   const route = routeNamed(name);
   const given = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ''));
-  return route.run(callOf(caller, route, params, given, {}));
+  const answer = await route.run(callOf(caller, route, params, given, {}));
+  return answer instanceof JsonText ? JSON.parse(answer.text) : answer;
 }
 
 /** @returns what the API answers */

@@ -1,4 +1,5 @@
 // Reports of usage: sums by any of their dimensions, exact whatever their size, from the coarsest tables that have them.
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { type RawBuilder, sql } from 'kysely';
 import { type Periods, periodsOf } from '../../usage-period.ts';
 import {
@@ -26,6 +27,9 @@ const TOTALS_APART = totals((column) => {
 });
 
 const POSITIONS = usageSums((name) => USAGE_SUMS.indexOf(name));
+
+/** Lines that are read before other work: a few milliseconds. */
+const PORTION = 1000;
 
 type Columns = Readonly<Record<UsageDimension, RawBuilder<unknown>>>;
 type Table = keyof Periods;
@@ -89,13 +93,16 @@ export async function readUsage({ reader }: SqlDatabase, query: UsageQuery): Pro
       if (!isOverflow(error)) throw error;
       return read(TOTALS_APART);
     });
-    return rows.map((row) => {
+    const lines: ExactLine[] = [];
+    for (const row of rows) {
       const texts = String(row['sums']).split(' ');
-      return {
+      lines.push({
         group: names.map((name) => String(row[name])),
         sums: exactSums((name) => exact(texts[POSITIONS[name]] ?? '')),
-      };
-    });
+      });
+      if (lines.length % PORTION === 0) await nextTick();
+    }
+    return lines;
   }
 }
 
