@@ -70,6 +70,8 @@ export interface OrganisationStore {
     readonly after?: string | undefined;
     readonly limit: number;
   }): Promise<readonly TeamSummary[]>;
+  /** The ids of removed teams that had this name, or have this id. */
+  removedTeams(nameOrId: string): Promise<readonly string[]>;
   /** Oldest first. */
   teamHistory(id: string): Promise<readonly TeamEvent[]>;
   /** Teams with a version above `version`, in its order. */

@@ -94,3 +94,19 @@ test('the digest is that of the exported file', () => {
   const exported = outputs.find((text) => text.startsWith('month,holder')) ?? '';
   expect(closed).toContain(createHash('sha256').update(exported).digest('hex'));
 });
+
+test('a team that was removed has a report of its own, by its name or its id', async () => {
+  const run = (...argv: string[]) => runCommand([...argv, '--config', dir.file('config.yaml')]);
+  const requests = async (team: string) => {
+    const { code, stdout, stderr } = await run('usage', '--month', '2030-10', '--team', team, '--json');
+    return code === 0 ? Object(JSON.parse(stdout)).totals.requests : stderr;
+  };
+  expect([await requests('ads'), await requests('t2')]).toEqual([2, 2]);
+  expect((await run('teams', 'remove', 'ads')).code).toBe(0);
+  expect([await requests('Ads'), await requests('t2'), await requests('t1')]).toEqual([2, 2, 5]);
+  expect(await requests('adz')).toContain('there is no team with this name');
+  await run('teams', 'add', 'ads');
+  expect([await requests('ads'), await requests('t2')]).toEqual([0, 2]);
+  await run('teams', 'remove', 'ads');
+  expect(await requests('ads')).toMatch(/several removed teams had this name: .* t2 or [0-9a-f-]{36}/);
+});

@@ -37,6 +37,24 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     );
 
   describe('a closed month', () => {
+    test('does not change by later usage of an earlier one, from a process whose clock is behind', async () => {
+      const last = '2030-02-28T23:59:59.000Z';
+      await at(last, { hour: '2030-01-31T23' }, { hour: '2030-02-28T23' });
+      for (const month of ['2030-01', '2030-02']) await store.usage.closeMonth(month, BY);
+      expect(await at(last, { hour: '2030-01-31T23' })).toBe('late');
+      expect(await by(['month'])).toEqual([
+        ['2030-01', 1],
+        ['2030-02', 1],
+        ['2030-03', 1],
+      ]);
+      expect(await store.usage.months()).toMatchObject([
+        { month: '2030-01', late: { requests: 1 } },
+        { month: '2030-02', late: { requests: 0 } },
+        { month: '2030-03', closedAt: null },
+      ]);
+      expect(await at(last, { hour: '2030-03-01T00' })).toBe('written');
+    });
+
     test('does not change any more: later usage of it is booked in the hour of its batch, and noted', async () => {
       await at('2030-01-31T23:59:59.000Z', { hour: '2030-01-31T23', sums: { cost: 5 } });
       expect(await store.usage.closeMonth('2030-01', BY)).toBe('closed');

@@ -41,7 +41,7 @@ const report = command('usage', 'report usage, and close months', {
       'GROUPS',
       `one to three of ${USAGE_DIMENSIONS.join(', ')}, label:NAME, with commas; the default is model`,
     ),
-    team: text('NAME', 'only of this team'),
+    team: text('NAME', 'only of this team, by its name or id; it may have been removed'),
     holder: text('HOLDER', 'only of this holder, by its id or the prefix of one of its keys'),
     key: text('PREFIX', 'only of the holder of this key, with all its keys'),
     tier: choice(TIERS, 'TIER', 'only in this tier'),
@@ -162,13 +162,27 @@ async function ownerOf(
   { team, holder }: { readonly team: string | undefined; readonly holder: string | undefined },
   prefix: Awaited<ReturnType<typeof readPrefix>> | undefined,
 ): Promise<Pick<UsageQuery, 'holderId' | 'teamId'>> {
-  const teamOnly = team === undefined ? {} : { teamId: (await teamNamed(store, team)).id };
+  const teamOnly = team === undefined ? {} : { teamId: await teamIdOf(store, team) };
   if (prefix !== undefined && holder !== undefined) throw new UsageError('give either --holder or --key');
   if (prefix === undefined && holder === undefined) return teamOnly;
   const id =
     prefix === undefined ? await holderId(store, holder ?? '') : (await store.findKey(prefix))?.holderId;
   if (id !== undefined) return { ...teamOnly, holderId: id };
   throw prefix === undefined ? new Error('there is no holder with this id or key') : noSuchKey();
+}
+
+/** @param given the name or the id of a team, which may have been removed @throws Error */
+async function teamIdOf(store: Store, given: string): Promise<string> {
+  const { organisation } = store;
+  const found =
+    (await organisation.findTeam({ name: given })) ?? (await organisation.findTeam({ id: given }));
+  if (found !== undefined) return found.id;
+  const [first, ...others] = await organisation.removedTeams(given);
+  if (first === undefined) return (await teamNamed(store, given)).id;
+  if (others.length === 0) return first;
+  throw new Error(
+    `several removed teams had this name: give the id of one, ${[first, ...others].join(' or ')}`,
+  );
 }
 
 function sortedBy(nameOf: (line: ExactLine) => string, lines: readonly ExactLine[]): readonly ExactLine[] {

@@ -132,6 +132,13 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       }));
     },
 
+    async removedTeams(nameOrId) {
+      const isNamed = sql<boolean>`lower(substr(what, 9)) in (lower(${nameOrId}), lower(${nameOrId.normalize('NFC')}))`;
+      const query = reader.selectFrom('team_events').select('team_id').where('what', 'like', 'removed %');
+      const rows = await query.where((eb) => eb.or([isNamed, eb('team_id', '=', nameOrId)])).execute();
+      return rows.map(({ team_id }) => team_id);
+    },
+
     async teamHistory(id) {
       const query = reader.selectFrom('team_events').selectAll().where('team_id', '=', id).orderBy('id');
       const rows = await query.execute();

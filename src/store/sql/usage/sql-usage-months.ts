@@ -204,10 +204,11 @@ function eventsOf(closing: { readonly events: string } | undefined): readonly Mo
 export async function readClosings(
   { elementsOf, forShare }: SqlDatabase,
   trx: Transaction<Tables>,
-  { rows }: UsageBatch,
+  { rows, at }: UsageBatch,
 ): Promise<readonly Closing[]> {
-  const months = [...new Set(rows.map(({ hour }) => hour.slice(0, 7)))].sort();
-  if (months.length === 0) return [];
+  if (rows.length === 0) return [];
+  // Late usage goes to the month of the batch, which is closed where the clock of this process is behind.
+  const months = [...new Set([at, ...rows.map(({ hour }) => hour)].map((time) => time.slice(0, 7)))].sort();
   // There has to be a row that can be locked.
   const adding = sql`insert into usage_closings (month)
     select e.value ->> 'month' from ${elementsOf(JSON.stringify(months.map((month) => ({ month }))))}
@@ -227,12 +228,13 @@ export async function placeLate(
   closings: readonly Closing[],
 ): Promise<{ readonly rows: readonly UsageRow[]; readonly isLate: boolean }> {
   const closed = closings.flatMap(({ month, closed_at }) => (closed_at === null ? [] : [month]));
-  if (closed.length === 0) return { rows, isLate: false };
+  const isOf = (month: string) => (row: UsageRow) => row.hour.startsWith(month);
+  const late = closed.filter((month) => rows.some(isOf(month)));
+  if (late.length === 0) return { rows, isLate: false };
   const now = at.slice(0, 7);
   // The clock of this process may be behind that of the process that closed the month.
   const hour = closed.includes(now) ? `${nextMonth(now)}-01T00` : at.slice(0, 'YYYY-MM-DDTHH'.length);
-  const isOf = (month: string) => (row: UsageRow) => row.hour.startsWith(month);
-  for (const month of closed) {
+  for (const month of late) {
     const sum = (name: 'requests' | 'cost') =>
       rows.filter(isOf(month)).reduce((total, { sums }) => total + sums[name], 0);
     const cost = Math.min(sum('cost'), Number.MAX_SAFE_INTEGER);
@@ -242,7 +244,7 @@ export async function placeLate(
     );
   }
   return {
-    rows: rows.map((row) => (closed.some((month) => isOf(month)(row)) ? { ...row, hour } : row)),
+    rows: rows.map((row) => (late.some((month) => isOf(month)(row)) ? { ...row, hour } : row)),
     isLate: true,
   };
 }
