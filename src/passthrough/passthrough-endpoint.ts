@@ -217,12 +217,10 @@ export class Passthrough {
     else {
       const seen = seenIn(operation, parseAnswer(bytes));
       const [created] = seen;
-      const { principal } = call;
+      const { principal, upstream } = call;
       const isBatch = batch !== undefined && created !== undefined;
-      await objects.claim(
-        seen,
-        isBatch ? batchRecords(created.id, batch.model, call.upstream.name, principal) : [],
-      );
+      const records = isBatch ? batchRecords(created.id, batch.model, upstream.name, principal) : [];
+      await objects.claim(seen, records);
     }
     const [id] = found.ids;
     // If this fails, the upstream answers later requests that there is no such object.
