@@ -95,20 +95,11 @@ describe('two workers', () => {
   /** Client requests that ended with 200 in workers that were not killed under them. */
   let ended = 0;
 
-  beforeAll(async () => {
-    upstream = await HostileUpstream.start();
-    gateway = await startWorkers(redis, {
-      upstreams: { up: upstream.baseUrl },
-      config: { listen: { max_connections: 1000 } },
-      env: { NODE_OPTIONS: `--import=${encodeURI(FRAGILE)}` },
-    });
-  });
-  afterAll(async () => {
-    await gateway?.close();
-    await upstream?.[Symbol.asyncDispose]();
-  });
+  const steps: { readonly name: string; readonly run: () => Promise<void> }[] = [];
+  /** A part of one life, which begins where the one before ended: they fail and are repeated together. */
+  const step = (name: string, run: () => Promise<void>) => void steps.push({ name, run });
 
-  test('have one console and API at the primary, whose changes reach both', async () => {
+  step('have one console and API at the primary, whose changes reach both', async () => {
     const env = { TEST_DIR: gateway.directory.path };
     const add = ['operators', 'add', 'ann', '--role', 'admin', '--config', gateway.configFile];
     const token = (await runCommand(add, env)).stdout.trim();
@@ -138,7 +129,7 @@ describe('two workers', () => {
     for (const { client } of held) client.destroy();
   });
 
-  test('serve on one port, share one metrics page, and are two replicas', async () => {
+  step('serve on one port, share one metrics page, and are two replicas', async () => {
     const held = await connectToBoth(gateway);
     const { config_hash } = await readiness(gateway);
     expect(held.map(({ health }) => health.config_hash)).toEqual([config_hash, config_hash]);
@@ -167,7 +158,7 @@ describe('two workers', () => {
     ]);
   });
 
-  test('have equally many kept connections soon, also where one had them all', async () => {
+  step('have equally many kept connections soon, also where one had them all', async () => {
     // Those of one worker, as after a burst, or after a restart of the other.
     let held = await Promise.all(Array.from({ length: 24 }, () => connectTo(gateway)));
     const [first] = held;
@@ -194,7 +185,7 @@ describe('two workers', () => {
     for (const { client } of held) client.destroy();
   });
 
-  test('receive a revocation, and the command waits for both', async () => {
+  step('receive a revocation, and the command waits for both', async () => {
     const key = await gateway.issueKey();
     const held = await connectToBoth(gateway);
     const headers = { authorization: `Bearer ${key}` };
@@ -209,7 +200,7 @@ describe('two workers', () => {
     for (const { client } of held) client.destroy();
   });
 
-  test('a new configuration reaches both; an invalid one is logged once and reported by both', async () => {
+  step('a new configuration reaches both; an invalid one is logged once and reported by both', async () => {
     const upstreams = { up: upstream.baseUrl };
     const before = (await readiness(gateway)).config_hash;
     const own = { redis: redis.url, workers: 2 };
@@ -240,7 +231,7 @@ describe('two workers', () => {
     expect(await gateway.metric('tollgate_config_last_reload_successful')).toBe(0);
   });
 
-  test('a killed one loses its streams, the other continues, and a new one takes the slot', async () => {
+  step('a killed one loses its streams, the other continues, and a new one takes the slot', async () => {
     const { step, release } = heldStreams();
     upstream.always(step);
     const [busy, ...held] = await connectToBoth(gateway, 4);
@@ -296,7 +287,7 @@ describe('two workers', () => {
     expect(await gateway.metric(CHAT)).toBe(ended);
   });
 
-  test('an uncaught exception drains its worker while a new one takes the slot', async () => {
+  step('an uncaught exception drains its worker while a new one takes the slot', async () => {
     const { step, release } = heldStreams();
     upstream.always(step);
     const held = await connectToBoth(gateway);
@@ -321,41 +312,63 @@ describe('two workers', () => {
     expect(await gateway.metric('tollgate_worker_restarts_total{cause="fault"}')).toBe(1);
   });
 
-  test('SIGTERM to the process group drains both once, and the store has the usage that the upstream counted', async () => {
-    // The command that reads the store reads the file, too.
-    await gateway.writeConfig({
+  step(
+    'SIGTERM to the process group drains both once, and the store has the usage that the upstream counted',
+    async () => {
+      // The command that reads the store reads the file, too.
+      await gateway.writeConfig({
+        upstreams: { up: upstream.baseUrl },
+        config: { redis: redis.url, workers: 2 },
+      });
+      // What the killed worker had written down is another one's to count, in its own time.
+      await until(async () => (await usageOf(gateway)).requests === ended, 'all that was used so far');
+      const { step, release } = heldStreams();
+      upstream.always(step);
+      const held = await connectToBoth(gateway, 3);
+      await openStreams(gateway, held, 'begun');
+      const workers = [pidOf(gateway, 1), pidOf(gateway, 2)];
+      const said = gateway.logs.length;
+      const lines = (msg: string) => gateway.logs.slice(said).filter((line) => line['msg'] === msg);
+      // As a terminal and a service manager do it.
+      for (const pid of workers) process.kill(pid, 'SIGTERM');
+      gateway.child.kill('SIGTERM');
+      for (const pid of workers) process.kill(pid, 'SIGTERM');
+      await until(() => lines('draining').length === 2, 'both workers to drain');
+      expect((await readiness(gateway)).status).toBe('draining');
+      release();
+      for (const { client } of held) {
+        const response = await client.response();
+        expect([response.complete, response.text().endsWith('[DONE]\n\n')]).toEqual([true, true]);
+        ended += 1;
+      }
+      expect(await exitCode(gateway)).toBe(0);
+      expect(workers.map(isAlive)).toEqual([false, false]);
+      expect(lines('drained')).toHaveLength(2);
+      // Three streams ended with their worker, and nobody knows what they used. What it had written down is counted.
+      const usage = await usageOf(gateway);
+      expect(upstream.requests).toHaveLength(ended + 3);
+      expect(usage).toMatchObject({ requests: ended, estimated: 0 });
+    },
+  );
+
+  test('from their start to SIGTERM', async () => {
+    ended = 0;
+    upstream = await HostileUpstream.start();
+    gateway = await startWorkers(redis, {
       upstreams: { up: upstream.baseUrl },
-      config: { redis: redis.url, workers: 2 },
+      config: { listen: { max_connections: 1000 } },
+      env: { NODE_OPTIONS: `--import=${encodeURI(FRAGILE)}` },
     });
-    // What the killed worker had written down is another one's to count, in its own time.
-    await until(async () => (await usageOf(gateway)).requests === ended, 'all that was used so far');
-    const { step, release } = heldStreams();
-    upstream.always(step);
-    const held = await connectToBoth(gateway, 3);
-    await openStreams(gateway, held, 'begun');
-    const workers = [pidOf(gateway, 1), pidOf(gateway, 2)];
-    const said = gateway.logs.length;
-    const lines = (msg: string) => gateway.logs.slice(said).filter((line) => line['msg'] === msg);
-    // As a terminal and a service manager do it.
-    for (const pid of workers) process.kill(pid, 'SIGTERM');
-    gateway.child.kill('SIGTERM');
-    for (const pid of workers) process.kill(pid, 'SIGTERM');
-    await until(() => lines('draining').length === 2, 'both workers to drain');
-    expect((await readiness(gateway)).status).toBe('draining');
-    release();
-    for (const { client } of held) {
-      const response = await client.response();
-      expect([response.complete, response.text().endsWith('[DONE]\n\n')]).toEqual([true, true]);
-      ended += 1;
+    try {
+      for (const { name, run } of steps)
+        await run().catch((cause: unknown) => {
+          throw new Error(`it fails that two workers ${name}`, { cause });
+        });
+    } finally {
+      await gateway.close();
+      await upstream.close();
     }
-    expect(await exitCode(gateway)).toBe(0);
-    expect(workers.map(isAlive)).toEqual([false, false]);
-    expect(lines('drained')).toHaveLength(2);
-    // Three streams ended with their worker, and nobody knows what they used. What it had written down is counted.
-    const usage = await usageOf(gateway);
-    expect(upstream.requests).toHaveLength(ended + 3);
-    expect(usage).toMatchObject({ requests: ended, estimated: 0 });
-  });
+  }, 600_000);
 });
 
 test('a new value of a referenced file reaches both workers, and one that starts when the file is gone', async () => {
