@@ -120,7 +120,7 @@ interface Options {
 async function measure(bench: Bench, { rounds, seconds, share, warm }: Options): Promise<Section> {
   await using stack = new AsyncDisposableStack();
   const kinds = await startKinds(bench, stack);
-  // All until the same moment: V8 forgets some of what it has compiled when a process rests.
+  // All until the same moment: those that rested after their warm-up compiled again in the first rounds.
   await Promise.all(kinds.map((kind) => round(bench, kind, warm)));
   for (const pid of kinds.flatMap(({ serving }) => serving)) stack.use(await limitCpu(pid, share / 100));
   const results = new Map<string, Sample[]>(kinds.map(({ name }) => [name, []]));
