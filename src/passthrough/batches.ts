@@ -8,7 +8,7 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { MODEL_ENDPOINTS } from '../proxy/endpoints/form-endpoints.ts';
-import type { HolderObjects } from '../proxy/objects/object-owners.ts';
+import type { HolderObjects, SeenObject } from '../proxy/objects/object-owners.ts';
 import { spliceSpans } from '../proxy/request/request-scan.ts';
 import {
   RunningReservation,
@@ -18,6 +18,7 @@ import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import type { Route, RouteTable, Target } from '../proxy/routes/route-table.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { BatchInput, batchOrderOf, linesOf, MAX_BATCH_INPUT, requestOfLine } from './batch-input.ts';
+import { batchRecords } from './batch-records.ts';
 
 export interface BatchCall {
   readonly exchange: Exchange;
@@ -29,6 +30,8 @@ export interface BatchCall {
   readonly metering: RunningReservationOptions;
   /** The pieces of a file at the upstream. @param max bytes */
   readonly contentOf: (id: string, max: number) => AsyncIterable<Buffer>;
+  /** Cancels a batch at the upstream. */
+  readonly cancel: (id: string) => Promise<void>;
   /** Uploads a form. @returns the id of the new file */
   readonly upload: (form: Readable, contentType: string) => Promise<string>;
 }
@@ -67,6 +70,27 @@ export async function prepareBatch(call: BatchCall, body: Buffer): Promise<Prepa
     body: spliceSpans(body, [{ span, bytes: Buffer.from(JSON.stringify(file)) }]),
     model: nameOf(path, model),
   };
+}
+
+/**
+ * Records a batch that was created.
+ * @param seen the batch, and its files
+ * @throws GatewayError as `HolderObjects.claim`
+ */
+export async function claimBatch(
+  { objects, upstream, principal, cancel }: BatchCall,
+  seen: readonly SeenObject[],
+  { model }: PreparedBatch,
+): Promise<void> {
+  const [created] = seen;
+  if (created === undefined) return;
+  try {
+    await objects.claim(seen, batchRecords(created.id, model, upstream.name, principal));
+  } catch (error) {
+    // Nobody could read it, and nothing would count it.
+    await cancel(created.id).catch(() => undefined);
+    throw error;
+  }
 }
 
 /** Where a batch runs: the route of the one model of all its lines, and its target at the upstream. */

@@ -16,7 +16,7 @@ const BODY_HEADERS = ['content-type', 'content-disposition', 'content-encoding',
  */
 export async function* piecesOf(
   exchange: Exchange,
-  { response, abort, idle }: PipedAnswer,
+  { response, abort, idle, isKept }: PipedAnswer,
 ): AsyncGenerator<Buffer, void> {
   let failed: GatewayError | undefined;
   const fail = (error: GatewayError) => {
@@ -25,8 +25,8 @@ export async function* piecesOf(
   };
   const onLate = () => fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: idle' }));
   let stop = startDeadline(idle, onLate);
-  exchange.onStop(fail);
-  if (exchange.stopReason !== undefined) fail(exchange.stopReason);
+  if (!isKept) exchange.onStop(fail);
+  if (!isKept && exchange.stopReason !== undefined) fail(exchange.stopReason);
   try {
     for await (const piece of response) {
       stop();

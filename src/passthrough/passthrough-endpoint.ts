@@ -24,9 +24,8 @@ import type { RouteTable } from '../proxy/routes/route-table.ts';
 import { memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
-import { batchRecords } from './batch-records.ts';
 import { BatchUsage, type BatchUsageOptions } from './batch-usage.ts';
-import { type BatchCall, prepareBatch } from './batches.ts';
+import { type BatchCall, claimBatch, prepareBatch } from './batches.ts';
 import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
@@ -202,7 +201,8 @@ export class Passthrough {
         : undefined;
     await this.#batches.countOutputs(shown, call, operation.ends === true);
     const { method } = exchange;
-    const piped = await sendCall(call, { method, path, search, body: batch?.body ?? body });
+    const isKept = operation.makes !== undefined && Buffer.isBuffer(body);
+    const piped = await sendCall(call, { method, path, search, body: batch?.body ?? body, isKept });
     if (!needsReading(operation)) {
       if (!(await pipeAnswer(exchange, piped))) {
         exchange.error = exchange.stopReason ?? new GatewayError('stream_incomplete');
@@ -216,12 +216,10 @@ export class Passthrough {
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else {
       const seen = seenIn(operation, parseAnswer(bytes));
-      const [created] = seen;
-      const { principal, upstream } = call;
-      const isBatch = batch !== undefined && created !== undefined;
-      const records = isBatch ? batchRecords(created.id, batch.model, upstream.name, principal) : [];
-      await objects.claim(seen, records);
+      if (batch === undefined) await objects.claim(seen);
+      else await claimBatch(this.#batchCall(call), seen, batch);
     }
+    exchange.throwIfStopped();
     const [id] = found.ids;
     // If this fails, the upstream answers later requests that there is no such object.
     if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
@@ -265,6 +263,9 @@ export class Passthrough {
       ...call,
       metering: this.#options.metering,
       contentOf: (id, max) => this.#contentOf(call, id, max),
+      cancel: async (id) => {
+        (await sendCall(call, { method: 'POST', path: `/v1/batches/${id}/cancel` })).abort();
+      },
       upload: async (form, type) => {
         const piped = await sendCall(call, { method: 'POST', path: '/v1/files', body: form, type });
         const answer = parseAnswer(await collectAnswer(exchange, piped, MAX_ANSWER));

@@ -16,6 +16,8 @@ import type { Upstream } from '../upstream/upstream.ts';
 
 /** Maximum silence of a client within a body in milliseconds, as for other bodies. */
 const SILENCE_MS = 30_000;
+/** How long a call that creates something may take after its client has left. */
+const KEPT_MS = 10_000;
 
 interface PipeOrder {
   readonly exchange: Exchange;
@@ -26,6 +28,8 @@ interface PipeOrder {
   /** Without framing headers, which are added here. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: PipedBody;
+  /** The call goes on when the client leaves: what it creates has to be known. Default false. */
+  readonly isKept?: boolean | undefined;
 }
 
 /** The whole body, a body that is made while it is sent, or the maximum size of the client's body, which is streamed. */
@@ -36,6 +40,8 @@ export interface PipedAnswer {
   readonly response: IncomingMessage;
   /** Maximum milliseconds between two pieces. */
   readonly idle: number;
+  /** As of the order. */
+  readonly isKept: boolean;
   /** Ends the call; without effect on an answer that has ended. */
   abort(): void;
 }
@@ -110,7 +116,7 @@ class Pipe {
       this.#fail(new GatewayError('internal_error', undefined, { cause: 'a builtin' }));
       return;
     }
-    exchange.onStop(this.#fail);
+    exchange.onStop(this.#onStop);
     const proxy = createProxyServer({});
     proxy.on('proxyReq', (request) => {
       this.#request = request;
@@ -197,8 +203,14 @@ class Pipe {
     const isWhole = this.#counted === undefined || this.#order.exchange.request.complete;
     // An upstream that answers before the end of the body needs no more of it.
     if (!isWhole) this.#release();
-    this.#resolve({ response, abort, idle: this.#order.upstream.config.timeouts.idle });
+    const { upstream, isKept = false } = this.#order;
+    this.#resolve({ response, abort, idle: upstream.config.timeouts.idle, isKept });
   }
+
+  readonly #onStop = (reason: GatewayError): void => {
+    if (this.#order.isKept !== true || reason.code !== 'client_closed') this.#fail(reason);
+    else this.#wait(KEPT_MS, () => this.#fail(reason));
+  };
 
   readonly #onError = (cause: Error) => {
     this.#fail(wrapConnectionError(cause));
@@ -220,7 +232,7 @@ class Pipe {
     this.#isOver = true;
     this.#stopWaiting();
     const { exchange } = this.#order;
-    exchange.offStop(this.#fail);
+    exchange.offStop(this.#onStop);
     if (this.#counted === undefined) return;
     exchange.access.bytes_in = this.#counted.size;
     exchange.isLarge = this.#counted.size > LARGE_BODY;

@@ -21,6 +21,8 @@ interface PassthroughRequest {
   readonly body?: PipedBody;
   /** Content type of a body that is not the client's. */
   readonly type?: string;
+  /** As of `PipeOrder`. */
+  readonly isKept?: boolean;
 }
 
 /** An error response of the upstream. */
@@ -56,7 +58,7 @@ export async function sendCall(call: RequestingCall, request: PassthroughRequest
 /** @returns the answer, or the failure that an error response means */
 async function sendCallOnce(
   { exchange, upstream }: RequestingCall,
-  { method, path, search = '', body = NO_BODY, type }: PassthroughRequest,
+  { method, path, search = '', body = NO_BODY, type, isKept }: PassthroughRequest,
 ): Promise<PipedAnswer | Failure> {
   const { headers } = exchange.request;
   const own: Record<string, string> = upstream.headersFor(headers, exchange.id);
@@ -76,6 +78,7 @@ async function sendCallOnce(
     path: upstream.pathWith(path.slice('/v1/'.length), search),
     headers: own,
     body,
+    isKept,
   });
   const { statusCode = 0, headers: received } = piped.response;
   exchange.access.upstream_status = statusCode;

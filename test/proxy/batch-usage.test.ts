@@ -1,5 +1,8 @@
 // Batches whose output nobody reads, or that are read early, late, by another key or at another replica: the gateway follows each
 // until it ends, and counts it once, for the key that created it.
+import { once } from 'node:events';
+import { DatabaseSync } from 'node:sqlite';
+import { setTimeout } from 'node:timers/promises';
 import OpenAI, { toFile } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { isPrefix } from '../../src/store/key-record.ts';
@@ -271,5 +274,70 @@ describe.concurrent('the output of a batch', () => {
     expect(upstream.things.has(file)).toBe(false);
     await isCounted(key);
     expect((await used(key))[0]).toBe(400);
+  });
+});
+
+describe('the creation of a batch', () => {
+  /** The body of a request for one. */
+  async function order(key: string) {
+    const line = `{"custom_id":"1","url":"${CHAT}","body":{"model":"mine","messages":[]}}`;
+    const file = await toFile(Buffer.from(line), 'a.jsonl');
+    const input = await clientOf(key).files.create({ file, purpose: 'batch' });
+    return JSON.stringify({ input_file_id: input.id, endpoint: CHAT, completion_window: '24h' });
+  }
+
+  test('counts also when its client leaves before the answer', async () => {
+    const key = await gateway.issueKey('Pro');
+    const body = await order(key);
+    const leaving = new AbortController();
+    let made: string | undefined;
+    upstream.intercept = (request, response) => {
+      if (request.url !== '/v1/batches' || request.method !== 'POST') return false;
+      request.resume().on('end', async () => {
+        leaving.abort();
+        // A call that is not kept ends here.
+        await Promise.race([once(response, 'close'), setTimeout(500)]);
+        made = upstream.put('batches', { status: 'completed', output_file_id: upstream.put('files') });
+        const batch = upstream.things.get(made);
+        upstream.contents.set(String(batch?.['output_file_id']), Buffer.from(ANSWER));
+        response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(batch));
+      });
+      return true;
+    };
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const sent = fetch(`${gateway.url}/v1/batches`, {
+      method: 'POST',
+      headers,
+      body,
+      signal: leaving.signal,
+    });
+    await expect(sent).rejects.toThrow();
+    await until(() => made !== undefined, 'the batch');
+    upstream.intercept = undefined;
+    await isCounted(key);
+    expect((await used(key))[0]).toBe(400);
+    expect((await clientOf(key).batches.list()).data.map(({ id }) => id)).toEqual([made]);
+  });
+
+  test('is undone where the store cannot record it', async () => {
+    const key = await gateway.issueKey('Pro');
+    const body = await order(key);
+    const database = new DatabaseSync(directory.file('tollgate.db'));
+    let made: string | undefined;
+    upstream.intercept = (request, response) => {
+      if (request.url !== '/v1/batches' || request.method !== 'POST') return false;
+      database.exec('alter table objects rename to objects_away');
+      made = upstream.put('batches', { status: 'validating' });
+      response.writeHead(200, { 'content-type': 'application/json' });
+      response.end(JSON.stringify(upstream.things.get(made)));
+      return true;
+    };
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const answer = await fetch(`${gateway.url}/v1/batches`, { method: 'POST', headers, body });
+    database.exec('alter table objects_away rename to objects');
+    database.close();
+    upstream.intercept = undefined;
+    expect(answer.status).toBe(503);
+    expect(asksFor(`/v1/batches/${made}/cancel`)).toBe(1);
   });
 });
