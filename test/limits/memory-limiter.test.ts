@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { NO_AMOUNTS } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
 import { makeScopes, type Scopes } from '../../src/limits/scope.ts';
-import { holderScope, holderScopes, OfHolder } from './of-holder.ts';
+import { type HolderLease, holderScope, holderScopes, OfHolder } from './of-holder.ts';
 import {
   admitted,
   Counters,
@@ -111,6 +111,46 @@ test('scopes whose counters were evicted are counted by the new ones, whichever 
     'refused',
     'refused',
   ]);
+});
+
+test('scopes that had room before their counters were evicted are counted with the others afterwards', async () => {
+  const counters = new Counters();
+  const initialTotals = seedsOf(new Store(), counters);
+  const limiter = new MemoryLimiter({ initialTotals, metrics: counters, maxScopes: 2, now: () => 0 });
+  const twice = { requests_per_minute: 2 };
+  const [cached, fresh] = [
+    makeScopes('a', [holderScope('a', twice)]),
+    makeScopes('a', [holderScope('a', twice)]),
+  ];
+  const admit = async (scopes: Scopes) => {
+    const admission = await limiter.admit(scopes, NO_AMOUNTS);
+    if (admission.kind === 'admitted') admission.lease.settle(NO_AMOUNTS);
+    return admission.kind;
+  };
+  await admit(cached);
+  for (const other of ['b', 'c']) await admit(holderScopes(other, twice));
+  expect([await admit(cached), await admit(fresh), await admit(cached)]).toEqual([
+    'admitted',
+    'admitted',
+    'refused',
+  ]);
+});
+
+test('a request whose amounts change in a later minute ends where it began, while others run', async () => {
+  await using rig = await memoryRig();
+  const [holder, limits] = [newHolder(), { concurrency: 9, tokens_per_minute: 99 }];
+  const admit = async (held?: HolderLease) =>
+    admitted(await rig.limiter.admit(holder, limits, 1, held)).lease;
+  const first = await admit();
+  await rig.advance(60_000);
+  const second = await admit();
+  (await admit(first)).settle(1);
+  await rig.advance(60_000);
+  await admit();
+  second.settle(1);
+  await rig.advance(60_000);
+  await admit();
+  expect(rig.limiter.peek(holder, limits)).toMatchObject({ concurrency: { used: 2 } });
 });
 
 test('totals that were forgotten are read again for scopes that were used before', async () => {

@@ -30,6 +30,8 @@ type Indexes = ReturnType<typeof byKind>;
 /** By the index in the table, the number of `since` that it counts. */
 const KINDS = LIMITS.map(({ counts }) => COUNTED.indexOf(counts));
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
+/** Made once: a call for another day would make the next date another object. */
+const NO_DATE = utcDateAt(0);
 const NO_COUNTS: readonly number[] = LIMITS.map(() => 0);
 
 export class ScopeCounters {
@@ -40,7 +42,7 @@ export class ScopeCounters {
   generation = 0;
   /** Counted by Redis before these counters started; they count beside it. */
   base: LastKnownCounters | undefined;
-  #windows = new Windows(0, utcDateAt(0), NO_COUNTS);
+  #windows = new Windows(0, NO_DATE, NO_COUNTS);
   /** Earlier ones, of which something is held yet. The counters include it. */
   #earlier: readonly Windows[] = [];
   /** Of the totals. */
