@@ -82,7 +82,9 @@ async function timed(name: string, rounds: number, run: () => Promise<unknown>):
   const [cpu, wall]: [number[], number[]] = [[], []];
   while (wall.length < rounds && (cpu[0] ?? 0) < HOPELESS_MS) {
     const [began, used] = [performance.now(), usedCpuMs()];
-    await run();
+    await run().catch((cause: unknown) => {
+      throw new Error(`${name} failed`, { cause });
+    });
     wall.push(performance.now() - began);
     cpu.push(usedCpuMs() - used);
   }
@@ -219,6 +221,8 @@ async function main(argv: string[]): Promise<void> {
 }
 
 await main(process.argv.slice(2)).catch((error) => {
-  tell(`bench: ${error instanceof Error ? error.stack : String(error)}`);
+  tell(
+    `bench: ${error instanceof Error ? `${error.stack}\n${String(error.cause instanceof Error ? error.cause.cause : '')}` : String(error)}`,
+  );
   process.exitCode = 1;
 });

@@ -29,6 +29,8 @@ interface List {
   readonly order: readonly RawBuilder<unknown>[];
   /** The tables of the order. */
   readonly from: RawBuilder<unknown>;
+  /** The same, read in the order of the first, for a list of a label. */
+  readonly scan?: RawBuilder<unknown>;
   /** Of a row of the table, by the index of the order. Without it the list is of a label. */
   readonly leads?: RawBuilder<boolean>;
 }
@@ -56,6 +58,7 @@ export async function listKeys(
   };
   const [list = { order: [], from: sql`key_search as s`, leads: sql<boolean>`1 = 1` }] = lists;
   const order = [...list.order, KEY];
+  let last: readonly RawBuilder<unknown>[] | undefined;
   const position = after === undefined ? sql<boolean>`1 = 1` : await behind(after);
   if (position === undefined) return [];
   const alone = lists.length === 1 && list.leads !== undefined;
@@ -81,35 +84,45 @@ export async function listKeys(
     if (few !== undefined)
       return sql`select ${KEY} as id from (${few.ids}) as few cross join ${list.from}
         where ${joined([sql`${KEY} = few.id`, ofKinds, ...others(few), position])} ${page}`;
-    const rest = [...others(list.condition), position];
-    if (list.leads === undefined)
-      return sql`select ${KEY} as id from ${list.from} where ${joined([ofKinds, ...rest])} ${page}`;
+    const rest = others(list.condition);
+    const names = order.map((_, index) => sql.ref(`o${index}`));
+    const columns = order.map((column, index) => sql`${column} as ${names[index]}`);
+    const merged = (streams: readonly RawBuilder<unknown>[]) => sql`select ${names.at(-1)} as id
+      from (${sql.join(streams, sql` union all `)}) as streams order by ${sql.join(names)} limit ${sql.lit(limit)}`;
+    if (list.leads === undefined) {
+      const stream = (
+        where: RawBuilder<unknown>,
+      ) => sql`select * from (select ${sql.join(columns)} from ${list.scan}
+        where ${joined([sql`coalesce(s.key_id, 0) > 0`, ofKinds, ...rest, where])} ${page}) as stream`;
+      if (last === undefined) return merged([stream(position)]);
+      // The other keys of the last holder, and the next holders: a comparison of all columns at once has no index.
+      const [value, owner, key] = last;
+      return merged([
+        stream(sql`l.owner_id = ${owner} and ${KEY} > ${key}`),
+        stream(sql`(l.value, l.owner_id) > (${value}, ${owner})`),
+      ]);
+    }
     if (!isOfKinds && lists.length === 0)
       return sql`select ${KEY} as id from key_search as s where ${position} ${page}`;
     const { leads } = list;
-    const names = order.map((_, index) => sql.ref(`o${index}`));
-    const columns = order.map((column, index) => sql`${column} as ${names[index]}`);
     const streams = kinds.map(
       (kind) => sql`select * from (select ${sql.join(columns)} from key_search as s
-        where ${joined([leads, sql`s.kind = ${kind}`, ...rest])} ${page}) as stream`,
+        where ${joined([leads, sql`s.kind = ${kind}`, ...rest, position])} ${page}) as stream`,
     );
-    return sql`select ${names.at(-1)} as id from (${sql.join(streams, sql` union all `)}) as streams
-      order by ${sql.join(names)} limit ${sql.lit(limit)}`;
+    return merged(streams);
   }
 
   /** The condition on rows behind a key; undefined where the list does not have it. */
   async function behind(prefix: string): Promise<RawBuilder<boolean> | undefined> {
     const values = order.map((column, index) => sql`${column} as ${sql.ref(`v${index}`)}`);
-    const { rows: last } = await sql<Record<string, unknown>>`select ${sql.join(values)}
+    const { rows: found } = await sql<Record<string, unknown>>`select ${sql.join(values)}
       from keys as cursor_key cross join ${list.from}
       where cursor_key.prefix = ${prefix} and ${KEY} = cursor_key.id`.execute(reader);
-    const [row] = last;
+    const [row] = found;
     if (row === undefined) return undefined;
     const own = order.map((_, index) => sql`${row[`v${index}`]}`);
-    const later = sql<boolean>`(${sql.join(order)}) > (${sql.join(own)})`;
-    if (list.leads !== undefined) return later;
-    // The beginning of the index of labels, which has no key.
-    return sql`(${sql.join(list.order)}) >= (${sql.join(own.slice(0, -1))}) and ${later}`;
+    last = own;
+    return sql`(${sql.join(order)}) > (${sql.join(own)})`;
   }
 }
 
@@ -154,6 +167,9 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
         order: [sql`l.value`, sql`l.owner_id`],
         from: sql`(select * from labels as l where ${matches}) as l
           join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
+        // Outer joins keep PostgreSQL, which takes the rows for few, from reading the labels for each key.
+        scan: sql`(select * from labels as l where ${matches}) as l
+          left join keys as k on k.holder_id = l.owner_id left join key_search as s on s.key_id = k.id`,
       };
     }),
     ...(teamId === undefined
