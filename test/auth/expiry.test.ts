@@ -115,6 +115,17 @@ describe('the last use of keys', () => {
     expect(written[1]).toEqual([[one, '2030-01-03']]);
   });
 
+  test('is written in portions, so that other writes do not wait long', async () => {
+    const written: Prefix[][] = [];
+    const { uses: each } = uses(async (days) => void written.push([...days.keys()]));
+    const all = Array.from({ length: 2500 }, (_, index) => prefix(String(index).padStart(8, '0')));
+    for (const one of all) each.record(one, undefined);
+    await each.flush();
+    expect(written.map(({ length }) => length)).toEqual([1000, 1000, 500]);
+    expect(written.flat()).toEqual(all);
+    await each.close();
+  });
+
   test('waits for a store that does not take it, and is written when it does', async () => {
     let isAway = true;
     const written: ReadonlyMap<Prefix, string>[] = [];
