@@ -40,6 +40,7 @@ import { openTracing } from './telemetry/traces/open-tracing.ts';
 import { Outbound } from './upstream/outbound/outbound.ts';
 import { DRAINS_CHANGED, REPORT_STATES } from './upstream/state/drains.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
+import { StoreCurrency } from './usage/store-currency.ts';
 
 /** How long shutdown waits to flush the remaining usage to the store. */
 const FLUSH_MS = 5000;
@@ -79,7 +80,7 @@ type Products = ReturnType<typeof openProducts>;
 
 /**
  * Opens all components and starts to listen.
- * @throws StoreOpenError, SecretError or the system's error when a port is taken; resources opened before stay in `resources`
+ * @throws StoreOpenError, SecretError, CurrencyError or the system's error when a port is taken; resources opened before stay in `resources`
  */
 export async function compose(options: CompositionOptions) {
   const foundation = await openFoundation(options);
@@ -119,6 +120,9 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
   resources.add('traces', () => tracing.close());
   const store = await openStore(config.static.store, { spool: outboxDirectory(config.static) });
   resources.add('store', () => store.close());
+  const currency = await StoreCurrency.open(config.dynamic.currency, store, (error) =>
+    logger.error({ err: error }, 'failed to set the currency of the store'),
+  );
   const upstreams = await openUpstreams({
     config: config.dynamic,
     version: VERSION,
@@ -129,7 +133,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     ...(now === undefined ? {} : { now }),
     ...(random === undefined ? {} : { random }),
   });
-  return { metrics, outbound, tracing, store, ...upstreams };
+  return { metrics, outbound, tracing, store, currency, ...upstreams };
 }
 
 /** The components that a request reaches first: listener, overload control and authentication. */
@@ -246,12 +250,13 @@ function openProducts(
 /** Applies the configuration now and whenever its file changes. */
 function followConfiguration(
   { config, env, source, files, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
-  { metrics, outbound, routing }: Foundation,
+  { metrics, outbound, routing, currency }: Foundation,
   { server }: Front,
   adminServer: () => AdminServer,
 ) {
   let url: string | undefined;
   const apply = ({ dynamic }: Config) => {
+    currency.reload(dynamic.currency);
     const { certificate } = dynamic;
     if (certificate !== undefined) server.certificate = certificate;
     adminServer().certificate = dynamic.admin_certificate;

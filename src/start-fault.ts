@@ -3,13 +3,14 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { trySecret } from './auth/hashing/hashing-secret.ts';
 import { ConfigError, faultReport } from './config/config-fault.ts';
-import type { StaticConfig } from './config/schema/config-schema.ts';
+import type { Config } from './config/schema/config-schema.ts';
 import { tryStore } from './store/open.ts';
 import { readLogLevel } from './telemetry/log/logger.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
+import { requireCurrency } from './usage/store-currency.ts';
 
 /** Errors whose message is for the operator as it is. */
-const EXPLAINED = new Set(['LogLevelError', 'StoreOpenError', 'SecretError']);
+const EXPLAINED = new Set(['LogLevelError', 'StoreOpenError', 'SecretError', 'CurrencyError']);
 
 /** The operator's message for a failed start; it has a stack only for unexpected errors. */
 export function startFault(error: unknown): string {
@@ -40,12 +41,16 @@ export function startFault(error: unknown): string {
  * Tries what `serve` would open, and changes nothing. A port that is in use is no fault: the gateway may be running.
  * @returns for each thing that would fail the start, the message of `serve`
  */
-export async function findStartFaults(config: StaticConfig, env: NodeJS.ProcessEnv): Promise<string[]> {
+export async function findStartFaults(
+  { static: config, dynamic }: Config,
+  env: NodeJS.ProcessEnv,
+): Promise<string[]> {
   const trials = [
     async () => void readLogLevel(env),
     async () => {
       const pinned = await tryStore(config.store, { spool: outboxDirectory(config) });
-      await trySecret(config.secret, config.store, pinned);
+      await trySecret(config.secret, config.store, pinned.secret_check);
+      requireCurrency(dynamic.currency, pinned.currency);
     },
     () => tryAddress(config.admin),
     () => tryAddress(config.listen),

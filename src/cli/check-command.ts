@@ -31,7 +31,7 @@ export const CHECK = command('check', 'validate a configuration and summarize it
   run: async ({ config: file, credentials, offline }, io) => {
     const config = loadConfig(file, io.env);
     await write(io.stdout, `${describeConfig(config)}\n`);
-    const faults = offline ? [] : await findStartFaults(config.static, io.env);
+    const faults = offline ? [] : await findStartFaults(config, io.env);
     if (faults.length > 0) await write(io.stderr, `serve would not start:\n${faults.join('\n')}\n`);
     const spool = outboxDirectory(config.static);
     const why = offline || faults.length > 0 ? undefined : await outboxFault(spool);

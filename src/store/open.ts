@@ -2,7 +2,7 @@
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
 import { openSqlite, trySqlite } from './sqlite/sqlite.ts';
-import type { Store } from './store.ts';
+import type { Pins, Store } from './store.ts';
 import { StoreOpenError } from './store-errors.ts';
 
 export { StoreOpenError };
@@ -34,13 +34,10 @@ export async function openStore(config: StaticConfig['store'], options: OpenOpti
 
 /**
  * Checks that `openStore` would succeed. The store stays as it is: nothing is created or migrated.
- * @returns the check value of its secret; undefined before the first start
+ * @returns what it keeps for good; nothing before the first start
  * @throws StoreOpenError as `openStore`
  */
-export async function tryStore(
-  config: StaticConfig['store'],
-  { spool }: EarlierStoreOptions,
-): Promise<Uint8Array | undefined> {
+export async function tryStore(config: StaticConfig['store'], { spool }: EarlierStoreOptions): Promise<Pins> {
   const signs = earlierStoreSigns(config, { spool });
   if (config.kind === 'sqlite') return trySqlite(config.path, signs);
   return (await postgres()).tryPostgres(config.url, signs);

@@ -38,6 +38,12 @@ import type {
   UsageScope,
 } from './usage-record.ts';
 
+/** What a store keeps for good: the check value of the secret that its keys were made with, and the currency of its costs (ISO 4217). */
+export type PinName = 'secret_check' | 'currency';
+
+/** The facts that are set; none before the first start. */
+export type Pins = Readonly<Partial<Record<PinName, Uint8Array>>>;
+
 /**
  * Every method settles within 1.5 s when the store is silent, and within 5 s when it is distant. A failed method rejects with
  * GatewayError `store_unavailable` (the original as `cause`) and has changed nothing, with one unavoidable exception: the
@@ -124,11 +130,11 @@ export interface Store {
   /** Changes with an id above `after`, in order, at most `limit`. */
   changesAfter(after: number, limit: number): Promise<readonly KeyChange[]>;
 
-  /** The check value of the secret that the keys were made with, or undefined in a new store. */
-  secretCheck(): Promise<Uint8Array | undefined>;
+  /** A fact that never changes, or undefined before it is set. */
+  pinned(name: PinName): Promise<Uint8Array | undefined>;
 
-  /** Sets the check value if there is none. @returns the stored one */
-  pinSecret(check: Uint8Array): Promise<Uint8Array>;
+  /** Sets the fact if it is not set. @returns the stored one */
+  pin(name: PinName, value: Uint8Array): Promise<Uint8Array>;
 
   /**
    * Resolves when the store answers and accepts writes. It uses the result of a write in the last seconds, or makes a small

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { KeySecret, openSecret, SecretError } from '../../src/auth/hashing/hashing-secret.ts';
 import { Key } from '../../src/auth/key/key.ts';
 import { openStore } from '../../src/store/open.ts';
-import type { Store } from '../../src/store/store.ts';
+import type { PinName, Store } from '../../src/store/store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 
 let dir: TempDir;
@@ -75,14 +75,14 @@ describe('without a configured secret', () => {
       const first = 'f'.repeat(64);
       // Between the look at the file and its making, another process makes it.
       const overtaken: Store = Object.create(store, {
-        secretCheck: {
+        pinned: {
           value: async () => {
             writeFileSync(file, `${first}\n`);
-            if (isUsed) await store.pinSecret(new KeySecret(first).check());
-            return await store.secretCheck();
+            if (isUsed) await store.pin('secret_check', new KeySecret(first).check());
+            return await store.pinned('secret_check');
           },
         },
-        pinSecret: { value: (check: Uint8Array) => store.pinSecret(check) },
+        pin: { value: (name: PinName, check: Uint8Array) => store.pin(name, check) },
       });
       const secret = await openSecret(undefined, config(), overtaken);
       expect(secret.digest(key)).toEqual(new KeySecret(first).digest(key));

@@ -137,6 +137,14 @@ describe('the store', () => {
     expect(await agreed({ ...base(), ...config })).toMatch(reason);
   });
 
+  test('with costs in another currency', async () => {
+    await served({ ...base(), currency: 'EUR' });
+    expect(await agreed({ ...base(), currency: 'USD' })).toContain(
+      '`currency` is USD, but the costs and budgets in this store are in EUR',
+    );
+    await served();
+  });
+
   test('of another program', async () => {
     alter('create table theirs (a text)');
     expect(await agreed(base())).toContain('tables of another program');

@@ -255,13 +255,16 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     });
   });
 
-  describe('the check value of the secret', () => {
-    test('is set once and stays', async () => {
-      expect(await store.secretCheck()).toBeUndefined();
+  describe('a fact that never changes', () => {
+    test('is set once and stays, each by its name', async () => {
+      expect(await store.pinned('secret_check')).toBeUndefined();
       const [first, second] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
-      expect(Buffer.from(await store.pinSecret(first))).toEqual(first);
-      expect(Buffer.from(await store.pinSecret(second))).toEqual(first);
-      expect(Buffer.from((await store.secretCheck()) ?? [])).toEqual(first);
+      expect(Buffer.from(await store.pin('secret_check', first))).toEqual(first);
+      expect(Buffer.from(await store.pin('secret_check', second))).toEqual(first);
+      expect(Buffer.from((await store.pinned('secret_check')) ?? [])).toEqual(first);
+      expect(await store.pinned('currency')).toBeUndefined();
+      expect(Buffer.from(await store.pin('currency', second))).toEqual(second);
+      expect(Buffer.from((await store.pinned('secret_check')) ?? [])).toEqual(first);
     });
   });
 
@@ -282,8 +285,8 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       store.freeGrants('2030-01-01', Buffer.alloc(32)),
       store.lastChange(),
       store.changesAfter(0, 1),
-      store.secretCheck(),
-      store.pinSecret(Buffer.alloc(32)),
+      store.pinned('secret_check'),
+      store.pin('secret_check', Buffer.alloc(32)),
       store.ping(),
     ];
     for (const outcome of await Promise.allSettled<unknown>(calls)) {

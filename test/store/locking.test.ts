@@ -41,7 +41,7 @@ describe('while another process holds the write lock', () => {
       store.addKey(newKey(), newHolder(), null),
       store.rotateKey(added.record, newKey()),
       store.revokeKey(added.record.prefix, null, '2030-01-01T00:00:00Z'),
-      store.pinSecret(Buffer.alloc(32)),
+      store.pin('secret_check', Buffer.alloc(32)),
     ];
     const outcomes = Promise.allSettled<unknown>(writes);
     expect(await store.findKey(added.record.prefix)).toMatchObject({ state: 'active' });

@@ -48,7 +48,7 @@ const reads = (key: KeyRecord): Promise<unknown>[] => [
   store.freeGrants('2030-01-01', Buffer.alloc(32)),
   store.lastChange(),
   store.changesAfter(0, 1),
-  store.secretCheck(),
+  store.pinned('secret_check'),
   store.ping(),
 ];
 
@@ -56,7 +56,7 @@ const writes = (key: KeyRecord): Promise<unknown>[] => [
   store.addKey(newKey(), newHolder(), null),
   store.rotateKey(key, newKey()),
   store.revokeKey(key.prefix, null, key.createdAt),
-  store.pinSecret(Buffer.alloc(32)),
+  store.pin('secret_check', Buffer.alloc(32)),
 ];
 
 /** Expects that all are refused as they should be, in time. */

@@ -337,7 +337,7 @@ describe('a role without the privileges of the store', () => {
     expect(await store.changeHolder(holderId, { tier: 'Pro' }, null, '2030')).toMatchObject({
       kind: 'changed',
     });
-    await store.pinSecret(Buffer.alloc(32));
+    await store.pin('secret_check', Buffer.alloc(32));
     for (const rows of [[row()], [row()]]) {
       expect(await store.usage.addUsage(batch(rows))).toBe('written');
     }

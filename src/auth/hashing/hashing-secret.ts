@@ -16,7 +16,7 @@ import {
 import { dirname, resolve } from 'node:path';
 import { inspect } from 'node:util';
 import type { StaticConfig } from '../../config/schema/config-schema.ts';
-import type { Store } from '../../store/store.ts';
+import type { PinName, Store } from '../../store/store.ts';
 import type { Key } from '../key/key.ts';
 
 /** The secret is missing or wrong. The message is for the operator and does not contain it. */
@@ -93,7 +93,7 @@ export class KeySecret {
 export async function openSecret(
   configured: string | undefined,
   config: StaticConfig['store'],
-  store: Pick<Store, 'secretCheck' | 'pinSecret'>,
+  store: Pick<Store, 'pinned' | 'pin'>,
   create: (file: string) => string = createSecret,
 ): Promise<KeySecret> {
   if (configured !== undefined) {
@@ -108,7 +108,7 @@ export async function openSecret(
     throw new SecretError('`secret` is not set; it is required when the store is not a SQLite file');
   const file = `${resolve(config.path)}.secret`;
   let text = readSecret(file);
-  if (text === undefined && (await store.secretCheck()) !== undefined) {
+  if (text === undefined && (await store.pinned('secret_check')) !== undefined) {
     // Another process may have created both since then, first the file.
     text = readSecret(file);
     if (text === undefined) {
@@ -136,7 +136,10 @@ export async function trySecret(
   config: StaticConfig['store'],
   stored: Uint8Array | undefined,
 ): Promise<void> {
-  const store = { secretCheck: async () => stored, pinSecret: async (check: Uint8Array) => stored ?? check };
+  const store = {
+    pinned: async () => stored,
+    pin: async (_name: PinName, check: Uint8Array) => stored ?? check,
+  };
   await openSecret(configured, config, store, (file) => {
     try {
       // A folder that is missing is created with the store.
@@ -148,10 +151,10 @@ export async function trySecret(
   });
 }
 
-async function pinned(text: string, store: Pick<Store, 'pinSecret'>, otherwise: string): Promise<KeySecret> {
+async function pinned(text: string, store: Pick<Store, 'pin'>, otherwise: string): Promise<KeySecret> {
   const secret = new KeySecret(text);
   const check = secret.check();
-  const stored = await store.pinSecret(check);
+  const stored = await store.pin('secret_check', check);
   if (stored.byteLength !== check.byteLength || !timingSafeEqual(stored, check))
     throw new SecretError(otherwise);
   return secret;

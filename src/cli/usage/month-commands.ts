@@ -12,6 +12,7 @@ import {
 } from '../../store/usage-record.ts';
 import { exactAmount, exactPublicSums } from '../../usage/records/public-sums.ts';
 import { dayOf } from '../../usage/records/utc-hours.ts';
+import { requireCurrency } from '../../usage/store-currency.ts';
 import { AUTHOR_OPTIONS, actorOf } from '../owners/owner-options.ts';
 import { UsageError } from '../program/arguments.ts';
 import { CONFIG, command, flag, JSON_OUTPUT, type Operand } from '../program/command.ts';
@@ -51,6 +52,7 @@ export const closeMonth = command(
         throw new Error(`${month} is not over: it can be closed from ${nextMonth(month)}-01 on`);
       return withStore(given, io, 'must exist', async (store, config) => {
         const currency = config.dynamic.currency ?? null;
+        requireCurrency(config.dynamic.currency, await store.pinned('currency'));
         if (given.reopen) {
           if ((await store.usage.reopenMonth(month, by)) === 'open')
             throw new Error(`${month} is not closed`);

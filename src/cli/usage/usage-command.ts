@@ -13,6 +13,7 @@ import {
   type UsageQuery,
 } from '../../store/usage-record.ts';
 import { hourOf } from '../../usage/records/utc-hours.ts';
+import { requireCurrency } from '../../usage/store-currency.ts';
 import { holderId, LABEL_FILTER, labelOptions, requireLabels, teamNamed } from '../owners/owner-options.ts';
 import { countUpTo, didYouMean, oneOf, UsageError } from '../program/arguments.ts';
 import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
@@ -83,6 +84,7 @@ const report = command('usage', 'report usage, and close months', {
     const limit = isTable && io.desk !== undefined ? Math.min(given.limit, MAX_TABLE_LINES) : given.limit;
     const prefix = key === undefined ? undefined : await readPrefix(key, io);
     return withStore(given, io, 'must exist', async (store, config) => {
+      requireCurrency(config.dynamic.currency, await store.pinned('currency'));
       await requireLabels(store, [...Object.keys(labels), ...labelsIn(by)]);
       const owner = await ownerOf(store, given, prefix);
       const period = keptPeriod(asked, by, hasHours, await store.usage.usageKept());

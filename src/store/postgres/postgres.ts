@@ -17,8 +17,8 @@ import { fillKeySearch } from '../schema/schema-search.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
-import { readSecretCheck, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
-import type { Store } from '../store.ts';
+import { readPins, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import type { Pins, Store } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
 import { ADVICE, explainOpening, isStartingUp } from './postgres-open-error.ts';
@@ -120,16 +120,16 @@ export async function openPostgres(
 
 /**
  * Checks that `openPostgres` would succeed, and writes nothing. Of missing migrations it knows only whether the role may create tables.
- * @returns the check value of the secret; undefined before the first start
+ * @returns what it keeps for good; nothing before the first start
  * @throws StoreOpenError as `openPostgres`
  */
-export async function tryPostgres(url: string, signs: readonly string[]): Promise<Uint8Array | undefined> {
+export async function tryPostgres(url: string, signs: readonly string[]): Promise<Pins> {
   return explained(url, (server) =>
     prepare(server, OPENING, async (db) => {
       const state = await schemaState(db, POSTGRES);
       if (state === 'empty') rejectEmpty(signs);
       await (state === 'current' ? rejectMissingPrivileges(db) : rejectNoTables(db));
-      return state === 'empty' ? undefined : await readSecretCheck(db);
+      return state === 'empty' ? {} : await readPins(db);
     }),
   );
 }

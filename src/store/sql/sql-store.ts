@@ -5,7 +5,7 @@
 import { type Kysely, sql } from 'kysely';
 import type { AddResult, RevokeResult, RotateResult } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
-import type { Store } from '../store.ts';
+import type { PinName, Pins, Store } from '../store.ts';
 import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
@@ -38,7 +38,7 @@ import { sqlResponses } from './sql-responses.ts';
 import { sqlUpstreams } from './sql-upstreams.ts';
 import { sqlUsage } from './usage/sql-usage.ts';
 
-const SECRET_CHECK = 'secret_check';
+const PIN_NAMES: readonly PinName[] = ['secret_check', 'currency'];
 
 const BY_HOLDER = { actor: 'holder', reason: null };
 
@@ -182,16 +182,16 @@ export function sqlStore(database: SqlOptions): Store {
       return query.where('id', '>', after).orderBy('id').limit(limit).execute();
     },
 
-    secretCheck: () => readSecretCheck(reader),
+    pinned: async (name) => (await readPins(reader))[name],
 
-    pinSecret(check) {
+    pin(name, value) {
       return transact(database, async (trx) => {
         const pinning = trx
           .insertInto('settings')
-          .values({ name: SECRET_CHECK, value: check })
+          .values({ name, value })
           .onConflict((conflict) => conflict.column('name').doNothing());
         await defer(trx, pinning);
-        const pinned = await readSecretCheck(trx);
+        const pinned = (await readPins(trx))[name];
         if (pinned === undefined) throw new Error('a setting is missing directly after its write');
         return pinned;
       });
@@ -213,8 +213,7 @@ export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
     .execute();
 }
 
-/** @returns undefined before the first start */
-export async function readSecretCheck(db: Kysely<Tables>): Promise<Uint8Array | undefined> {
-  const query = db.selectFrom('settings').select('value').where('name', '=', SECRET_CHECK);
-  return (await query.executeTakeFirst())?.value;
+export async function readPins(db: Kysely<Tables>): Promise<Pins> {
+  const query = db.selectFrom('settings').select(['name', 'value']).where('name', 'in', PIN_NAMES);
+  return Object.fromEntries((await query.execute()).map(({ name, value }) => [name, value]));
 }

@@ -12,8 +12,8 @@ import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
 import { fillKeySearch } from '../schema/schema-search.ts';
 import type { Tables } from '../schema/tables.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
-import { readSecretCheck, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
-import type { Store } from '../store.ts';
+import { readPins, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import type { Pins, Store } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
 import { makePrivateFolder } from './private-folder.ts';
@@ -96,25 +96,25 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
 
 /**
  * Checks that `openSqlite` would succeed, and leaves the file as it is. Where there is none, it makes one in a temporary folder beside.
- * @returns the check value of the secret; undefined before the first start
+ * @returns what it keeps for good; nothing before the first start
  * @throws StoreOpenError
  */
-export async function trySqlite(path: string, signs: readonly string[]): Promise<Uint8Array | undefined> {
+export async function trySqlite(path: string, signs: readonly string[]): Promise<Pins> {
   const file = fileOf(path);
   const opened: DatabaseSync[] = [];
   try {
     rejectNewFile(file, signs);
     const deadline = performance.now() + OPEN_MS;
     if (sizeOf(file) === 0) await tryFolder(dirname(file), deadline, opened);
-    if (!existsSync(file)) return undefined;
+    if (!existsSync(file)) return {};
     const database = new DatabaseSync(file, { timeout: 0 });
     opened.push(database);
     // A start writes, also where nothing has to be migrated.
     await retryWhileLocked(() => database.exec('begin immediate; rollback'), deadline);
     const db = sqliteKysely(new SqliteQueue(database, READS));
-    if ((await schemaState(db, SQLITE)) !== 'empty') return await readSecretCheck(db);
+    if ((await schemaState(db, SQLITE)) !== 'empty') return await readPins(db);
     rejectNewStore(signs, 'the file has no tables', file);
-    return undefined;
+    return {};
   } catch (error) {
     throw openError(file, error);
   } finally {
