@@ -13,6 +13,7 @@ import {
   matchesLabel,
   nameBeginsWith,
   narrowest,
+  orderOfLabel,
   type Searched,
 } from './search-conditions.ts';
 
@@ -156,7 +157,7 @@ function listsOf(
       const leads = sql<boolean>`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
       return {
         leads,
-        order: [sql`l.value`],
+        order: orderOfLabel(value),
         id: sql`l.owner_id`,
         from: sql`(select * from labels as l where ${leads}) as l join holders as h on h.id = l.owner_id`,
         condition: {

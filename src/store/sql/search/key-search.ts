@@ -13,6 +13,7 @@ import {
   matchesLabel,
   nameBeginsWith,
   narrowest,
+  orderOfLabel,
   type Searched,
 } from './search-conditions.ts';
 
@@ -96,11 +97,8 @@ export async function listKeys(
         where ${joined([sql`coalesce(s.key_id, 0) > 0`, ofKinds, ...rest, where])} ${page}) as stream`;
       if (last === undefined) return merged([stream(position)]);
       // The other keys of the last holder, and the next holders: a comparison of all columns at once has no index.
-      const [value, owner, key] = last;
-      return merged([
-        stream(sql`l.owner_id = ${owner} and ${KEY} > ${key}`),
-        stream(sql`(l.value, l.owner_id) > (${value}, ${owner})`),
-      ]);
+      const owners = sql`(${sql.join(list.order)}) > (${sql.join(last.slice(0, -1))})`;
+      return merged([stream(sql`l.owner_id = ${last.at(-2)} and ${KEY} > ${last.at(-1)}`), stream(owners)]);
     }
     if (!isOfKinds && lists.length === 0)
       return sql`select ${KEY} as id from key_search as s where ${position} ${page}`;
@@ -164,7 +162,7 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
           ids: sql`select k.id as id from labels as l join keys as k on k.holder_id = l.owner_id where ${matches}`,
           holds: hasLabel(owner, [label, value]),
         },
-        order: [sql`l.value`, sql`l.owner_id`],
+        order: [...orderOfLabel(value), sql`l.owner_id`],
         from: sql`(select * from labels as l where ${matches}) as l
           join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
         // Outer joins keep PostgreSQL, which takes the rows for few, from reading the labels for each key.

@@ -46,10 +46,15 @@ export function matchesLabel(column: RawBuilder<unknown>, value: string): RawBui
   return sql`${column} >= ${beginning} and ${column} < ${`${beginning}${LAST}`}`;
 }
 
-/** Whether an owner has a label, by the key of the table. */
+/** The column before the owner in the order of a list. One value is no order: with it PostgreSQL takes a later page for a row, and sorts. */
+export const orderOfLabel = (value: string): readonly RawBuilder<unknown>[] =>
+  value.endsWith('*') ? [sql`l.value`] : [];
+
+/** Whether an owner has a label, by the key of the table. The offset keeps PostgreSQL from a join, whose rows it takes for few. */
 export function hasLabel(owner: RawBuilder<unknown>, [name, value]: readonly [string, string]) {
   return sql<boolean>`exists (select 1 from labels as held
-    where held.owner_id = ${owner} and held.name = ${name} and ${matchesLabel(sql`held.value || ''`, value)})`;
+    where held.owner_id = ${owner} and held.name = ${name} and ${matchesLabel(sql`held.value || ''`, value)}
+    limit 1 offset 0)`;
 }
 
 /** The condition that finds the fewest; undefined where all find many, or where there is only one. */
