@@ -34,7 +34,14 @@ export class OwnLeases {
     this.#count(lease, 1);
   }
 
-  /** Call before its scopes change. Does nothing for one that is not here. */
+  /** Changes its scopes. One that was settled is not added again. */
+  move(lease: RedisLease, scopes: Scopes): void {
+    this.remove(lease);
+    lease.scopes = scopes;
+    if (!lease.isSettled) this.add(lease);
+  }
+
+  /** Does nothing for one that is not here. */
   remove(lease: RedisLease): void {
     const { slot } = lease.scopes;
     const leases = this.#bySlot.get(slot);

@@ -273,10 +273,8 @@ export class RedisLimiter implements Limiter {
     const [verdict] = answer.verdicts;
     if (verdict === 'admitted') {
       lease.member = leaseMemberOf(leaseIdOf(member), amounts, answer);
-      this.#leases.remove(lease);
-      lease.scopes = scopes;
+      this.#leases.move(lease, scopes);
       lease.amounts = amounts;
-      if (!lease.isSettled) this.#leases.add(lease);
       // It may have been settled meanwhile, by its previous form.
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, NO_AMOUNTS));
     }
