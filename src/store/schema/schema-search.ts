@@ -1,10 +1,13 @@
 // Migration 15: the table that searches of keys read, and its rows for keys that are older than it.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, sql, type Transaction } from 'kysely';
 import type { Migration, MigrationDialect } from './migration.ts';
 import type { Tables } from './tables.ts';
 
 /** Rows of one transaction: other writers wait for it. */
 const PORTION = 10_000;
+/** Between two portions. Processes that wait for SQLite's lock try again within 25 ms, and nothing else makes room for them. */
+const PAUSE_MS = 40;
 
 /** The kind of a key: the initials of its tier, standing and state, such as `Lga`. */
 const kind = (holder: string, key: string) =>
@@ -70,5 +73,8 @@ export async function fillKeySearch(db: Kysely<Tables>, dialect: MigrationDialec
       trx,
     );
   };
-  while ((await missing.execute(db)).rows.length > 0) await db.transaction().execute(portion);
+  while ((await missing.execute(db)).rows.length > 0) {
+    await db.transaction().execute(portion);
+    await sleep(PAUSE_MS);
+  }
 }
