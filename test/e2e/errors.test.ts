@@ -697,14 +697,18 @@ describe('errors of the gateway over HTTP', () => {
       while (keys.length < 90) keys.push(await own.issueKey('Pro'));
       // So that rotations need no check of their key.
       for (const key of keys) expect((await own.chat(chatRequest(), { key })).status).toBe(200);
-      vi.stubEnv('REAL_ARGON2', '1');
-      const answers = await Promise.all(
-        keys.map(async (key) => ({ key, answer: await rotate(own.url, key) })),
-      );
-      vi.unstubAllEnvs();
-      const refused = answers.filter(({ answer }) => answer.status !== 200);
+      const rotateOnce = (key: string) =>
+        ask(own.url, { target: '/admin/keys/rotate', headers: bearer(key) });
+      vi.stubEnv('HELD_ARGON2', '1');
+      const refused: { readonly key: string; readonly answer: RawResponse }[] = [];
+      const all = keys.map(async (key) => {
+        const answer = await rotateOnce(key);
+        if (answer.status !== 200) refused.push({ key, answer });
+      });
       // One or two are computed, and 64 wait.
-      expect(refused.length).toBeGreaterThan(5);
+      await until(() => refused.length > 5, 'those that find no place');
+      vi.unstubAllEnvs();
+      await Promise.all(all);
       await Promise.all(
         refused.map(async ({ key, answer }) => {
           expectError(answer, 'key_hashing_overloaded');
