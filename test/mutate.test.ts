@@ -124,16 +124,16 @@ async function fixture(folder: string, files: Readonly<Record<string, string>>):
   execFileSync('git', ['init', '--quiet'], { cwd: folder });
 }
 
+/** All mutants of a fixture, one at a time. */
+const ALL = { under: 'src', count: 100, seed: 1, parallel: 1 };
+
 test('killed, survived, timed out, does not compile; a test that fails anyway is named and left out', async () => {
   await using folder = await tempDir();
   await fixture(folder.path, FIXTURE);
   const lines: string[] = [];
   const counts = await mutate({
     root: folder.path,
-    under: 'src',
-    count: 100,
-    seed: 1,
-    parallel: 1,
+    ...ALL,
     recorded: [],
     steps: () => [{ args: ['run'], single: ['run'], isTimed: true }],
     slackMs: 15_000,
@@ -175,10 +175,7 @@ test('is the contrary', () => expect(isOff({ isOn: true })).toBe(false));`,
   const lines: string[] = [];
   const counts = await mutate({
     root: folder.path,
-    under: 'src',
-    count: 100,
-    seed: 1,
-    parallel: 1,
+    ...ALL,
     recorded: [run],
     steps: (_mutant, covering) => {
       const files = covering.map(({ file }) => file);

@@ -1,4 +1,4 @@
-// The usage of batches: each counts once, for the key that created it, whoever reads its output. The store has the batches that are not
+// The usage of batches: each counts once, for the key that created it, no matter who reads its output. The store has the batches that are not
 // counted; one process of the fleet follows them until they end, and a call that shows an output counts it before.
 import { randomUUID } from 'node:crypto';
 import type { Principal } from '../auth/key/principal.ts';

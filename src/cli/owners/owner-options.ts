@@ -69,7 +69,7 @@ export async function writeMissingLabels(
       await write(stderr, `There is no label ${name} to remove${didYouMean(name, own)}.\n`);
 }
 
-/** @throws Error that names the nearest label, where nobody has one of these */
+/** @throws Error that names the nearest label, where no owner has one of these */
 export async function requireLabels({ organisation }: Store, names: Iterable<string>): Promise<void> {
   const all = [...names];
   if (all.length === 0) return;

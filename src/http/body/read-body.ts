@@ -133,7 +133,7 @@ export async function readBody(
         decoder.once('drain', () => request.resume());
       }
     };
-    /** The end that came with the last piece is told although the source is paused. */
+    /** The end that came with the last piece is emitted although the source is paused. */
     const finish = () => {
       isWhole = true;
       if (admission !== 'pending') settle(undefined);

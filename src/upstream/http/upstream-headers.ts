@@ -1,4 +1,4 @@
-// The headers of requests to one upstream: its credentials and defaults, what a request sets, and what is forwarded of the client's.
+// The headers of requests to one upstream: its credentials and defaults, what a request sets, and the client's headers that are forwarded.
 import type { TraceContext } from '../../telemetry/traces/tracer.ts';
 import {
   ALWAYS_FORWARDED,

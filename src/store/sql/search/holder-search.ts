@@ -8,6 +8,7 @@ import {
   type Condition,
   FEW,
   hasLabel,
+  isBehind,
   joined,
   LAST,
   matchesLabel,
@@ -15,6 +16,7 @@ import {
   narrowest,
   orderOfLabel,
   type Searched,
+  valuesAt,
 } from './search-conditions.ts';
 
 const ID = sql`h.id`;
@@ -43,15 +45,16 @@ export async function searchHolders(
   const [list] = lists;
   const from = list?.from ?? HOLDERS;
   const order = [...(list?.order ?? []), list?.id ?? ID];
-  const position = after === undefined ? sql<boolean>`1 = 1` : await behind(after);
-  if (position === undefined) return [];
+  const last =
+    after === undefined ? [] : await valuesAt(database, order, sql`${from} where ${ID} = ${after}`);
+  if (last === undefined) return [];
   const few = await narrowest(
     database,
     lists.map(({ condition }) => condition),
     maxFew,
   );
   const rest = lists.filter(({ condition }) => condition !== (few ?? list?.condition));
-  const conditions = [...rest.map(({ condition }) => condition.holds), position];
+  const conditions = [...rest.map(({ condition }) => condition.holds), isBehind(order, last)];
   const { rows: found } = await sql<{ id: string }>`select ${ID} as id from ${
     few === undefined
       ? sql`${from} where ${joined([...(list === undefined ? [] : [list.leads]), ...conditions])}`
@@ -63,16 +66,6 @@ export async function searchHolders(
     const summary = summaries.get(id);
     return summary === undefined ? [] : [{ ...summary, labels: labels.get(id) ?? {} }];
   });
-
-  /** The condition on rows behind a holder; undefined where the list does not have it. */
-  async function behind(id: string): Promise<RawBuilder<boolean> | undefined> {
-    const values = order.map((column, index) => sql`${column} as ${sql.ref(`v${index}`)}`);
-    const { rows } = await sql<Record<string, unknown>>`select ${sql.join(values)} from ${from}
-      where ${ID} = ${id}`.execute(reader);
-    const [row] = rows;
-    const own = order.map((_, index) => sql`${row?.[`v${index}`]}`);
-    return row && sql`(${sql.join(order)}) > (${sql.join(own)})`;
-  }
 }
 
 async function summariesOf(

@@ -8,6 +8,7 @@ import {
   type Condition,
   FEW,
   hasLabel,
+  isBehind,
   joined,
   LAST,
   matchesLabel,
@@ -15,6 +16,7 @@ import {
   narrowest,
   orderOfLabel,
   type Searched,
+  valuesAt,
 } from './search-conditions.ts';
 
 /** Columns of the table, as an index has them and as none has. */
@@ -59,9 +61,10 @@ export async function listKeys(
   };
   const [list = { order: [], from: sql`key_search as s`, leads: sql<boolean>`1 = 1` }] = lists;
   const order = [...list.order, KEY];
-  let last: readonly RawBuilder<unknown>[] | undefined;
-  const position = after === undefined ? sql<boolean>`1 = 1` : await behind(after);
-  if (position === undefined) return [];
+  const cursor = sql`keys as cursor_key cross join ${list.from} where cursor_key.prefix = ${after} and ${KEY} = cursor_key.id`;
+  const last = after === undefined ? [] : await valuesAt(database, order, cursor);
+  if (last === undefined) return [];
+  const position = isBehind(order, last);
   const alone = lists.length === 1 && list.leads !== undefined;
   const few =
     conditions.find(({ isFew }) => isFew) ??
@@ -69,7 +72,7 @@ export async function listKeys(
   const others = (leading: Condition | undefined) =>
     conditions.filter((each) => each !== leading).map(({ holds }) => holds);
   const page = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
-  const { rows } = await sql<{ id: number }>`select id from (${found(position)}) as listed`.execute(reader);
+  const { rows } = await sql<{ id: number }>`select id from (${found(last)}) as listed`.execute(reader);
   const ids = rows.map(({ id }) => Number(id));
   if (ids.length === 0) return [];
   const keys = await withHolder(reader)
@@ -80,8 +83,8 @@ export async function listKeys(
   const byId = new Map(keys.map(({ id, ...key }) => [Number(id), withTerms(key)]));
   return ids.flatMap((id) => byId.get(id) ?? []);
 
-  /** The ids of the page, in order. */
-  function found(position: RawBuilder<boolean>): RawBuilder<unknown> {
+  /** The ids of the page, in order. @param last what the order has in the row before it; empty for the first page */
+  function found(last: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
     if (few !== undefined)
       return sql`select ${KEY} as id from (${few.ids}) as few cross join ${list.from}
         where ${joined([sql`${KEY} = few.id`, ofKinds, ...others(few), position])} ${page}`;
@@ -95,9 +98,9 @@ export async function listKeys(
         where: RawBuilder<unknown>,
       ) => sql`select * from (select ${sql.join(columns)} from ${list.scan}
         where ${joined([sql`coalesce(s.key_id, 0) > 0`, ofKinds, ...rest, where])} ${page}) as stream`;
-      if (last === undefined) return merged([stream(position)]);
+      if (last.length === 0) return merged([stream(position)]);
       // The other keys of the last holder, and the next holders: a comparison of all columns at once has no index.
-      const owners = sql`(${sql.join(list.order)}) > (${sql.join(last.slice(0, -1))})`;
+      const owners = isBehind(list.order, last.slice(0, -1));
       return merged([stream(sql`l.owner_id = ${last.at(-2)} and ${KEY} > ${last.at(-1)}`), stream(owners)]);
     }
     if (!isOfKinds && lists.length === 0)
@@ -108,19 +111,6 @@ export async function listKeys(
         where ${joined([leads, sql`s.kind = ${kind}`, ...rest, position])} ${page}) as stream`,
     );
     return merged(streams);
-  }
-
-  /** The condition on rows behind a key; undefined where the list does not have it. */
-  async function behind(prefix: string): Promise<RawBuilder<boolean> | undefined> {
-    const values = order.map((column, index) => sql`${column} as ${sql.ref(`v${index}`)}`);
-    const { rows: found } = await sql<Record<string, unknown>>`select ${sql.join(values)}
-      from keys as cursor_key cross join ${list.from}
-      where cursor_key.prefix = ${prefix} and ${KEY} = cursor_key.id`.execute(reader);
-    const [row] = found;
-    if (row === undefined) return undefined;
-    const own = order.map((_, index) => sql`${row[`v${index}`]}`);
-    last = own;
-    return sql`(${sql.join(order)}) > (${sql.join(own)})`;
   }
 }
 

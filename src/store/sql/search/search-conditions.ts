@@ -76,4 +76,30 @@ export async function narrowest(
   return first !== undefined && first.count <= maxFew ? first.condition : undefined;
 }
 
+/**
+ * The columns of an order in the row that a page continues from.
+ * @param row what follows `from`, with the condition that finds it
+ * @returns undefined where the list does not have it
+ */
+export async function valuesAt(
+  { reader }: Searched,
+  order: readonly RawBuilder<unknown>[],
+  row: RawBuilder<unknown>,
+): Promise<readonly RawBuilder<unknown>[] | undefined> {
+  const columns = order.map((column, index) => sql`${column} as ${sql.ref(`v${index}`)}`);
+  const { rows } = await sql<Record<string, unknown>>`select ${sql.join(columns)} from ${row}`.execute(
+    reader,
+  );
+  const [found] = rows;
+  return found && order.map((_, index) => sql`${found[`v${index}`]}`);
+}
+
+/** The condition on rows behind these values. @param values empty for the first page */
+export function isBehind(
+  order: readonly RawBuilder<unknown>[],
+  values: readonly RawBuilder<unknown>[],
+): RawBuilder<boolean> {
+  return values.length === 0 ? sql`1 = 1` : sql`(${sql.join(order)}) > (${sql.join(values)})`;
+}
+
 export const joined = (conditions: readonly RawBuilder<unknown>[]) => sql.join(conditions, sql` and `);

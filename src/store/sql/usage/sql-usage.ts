@@ -142,7 +142,7 @@ function isOfModel(entry: string): RawBuilder<unknown> {
 }
 
 function isOfAny(entries: readonly string[] = []): RawBuilder<unknown> {
-  // Not a chain of conditions, which a database bounds: a configuration may have thousands of names.
+  // Names are one list, because a database bounds a chain of conditions and a configuration may have thousands of names.
   const names = sql.join(entries.map((entry) => sql`${entry}`));
   const patterns = entries.filter((entry) => patternParts(entry) !== undefined).map(isOfModel);
   return entries.length === 0
