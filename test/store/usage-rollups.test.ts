@@ -163,6 +163,8 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     }
     const many = Array.from({ length: 5000 }, (_, index) => `gpt-3.${index}`);
     expect(await requests(modelScope('h', 'gpt-*', [...many, 'gpt-3', 'gpt-*']))).toBe(6);
+    const patterns = Array.from({ length: 2000 }, (_, index) => `gpt-5.${index}*`);
+    expect(await requests(modelScope('h', 'gpt-*', [...patterns, 'gpt-4o*', 'gpt-*']))).toBe(6);
   });
 
   test('what an earlier version writes beside counts once, for the present team of the holder', async () => {

@@ -132,22 +132,33 @@ function periodsOf(scope: UsageScope, day: string): RawBuilder<unknown> {
 
 /** As `countsFor`. */
 function isOfModel(entry: string): RawBuilder<unknown> {
+  const isEntry = sql`model = ${entry}`;
+  const isOther = isOfPattern(entry);
+  return isOther === undefined ? isEntry : sql`(${isEntry} or ${isOther})`;
+}
+
+function isOfPattern(entry: string): RawBuilder<unknown> | undefined {
   const [beginning, end] = patternParts(entry) ?? [];
-  if (beginning === undefined || end === undefined) return sql`model = ${entry}`;
+  if (beginning === undefined || end === undefined) return undefined;
   // In characters, as the databases count.
   const [first, last] = [Array.from(beginning).length, Array.from(end).length];
-  return sql`(model = ${entry} or (length(model) > ${sql.lit(first + last)}
+  return sql`(length(model) > ${sql.lit(first + last)}
     and substr(model, 1, ${sql.lit(first)}) = ${beginning}
-    and substr(model, length(model) - ${sql.lit(last - 1)}) = ${end}))`;
+    and substr(model, length(model) - ${sql.lit(last - 1)}) = ${end})`;
 }
 
 function isOfAny(entries: readonly string[] = []): RawBuilder<unknown> {
-  // Names are one list, because a database bounds a chain of conditions and a configuration may have thousands of names.
+  if (entries.length === 0) return sql`(1 = 0)`;
   const names = sql.join(entries.map((entry) => sql`${entry}`));
-  const patterns = entries.filter((entry) => patternParts(entry) !== undefined).map(isOfModel);
-  return entries.length === 0
-    ? sql`(1 = 0)`
-    : sql`(model in (${names}) or ${sql.join([sql`1 = 0`, ...patterns], sql` or `)})`;
+  return sql`(model in (${names}) or ${anyOf(entries.flatMap((entry) => isOfPattern(entry) ?? []))})`;
+}
+
+/** As a balanced tree: SQLite bounds the depth of an expression, and a chain of a thousand is too deep. */
+function anyOf(conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  const [first = sql`1 = 0`] = conditions;
+  if (conditions.length < 2) return first;
+  const half = Math.ceil(conditions.length / 2);
+  return sql`(${anyOf(conditions.slice(0, half))} or ${anyOf(conditions.slice(half))})`;
 }
 
 function prefixes(lineage: string): RawBuilder<unknown> {
