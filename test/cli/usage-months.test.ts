@@ -156,11 +156,26 @@ test('a closing that was interrupted before its digest is completed', async () =
   expect((await store.usage.months())[0]?.digest).toBe(sha256((await usage('export', '2030-01')).out));
 });
 
-test('a month without usage can be closed, and usage from an earlier version is in it', async () => {
-  expect(await usage('close', '2029-11')).toMatchObject({
+test('a month that has no usage from an earlier version is closed, and says so', async () => {
+  await run({ kind: 'sqlite', path: dir.file('keys.db') }, [earlierUsage('2029-11-30T23', 'holder-1', 3)]);
+  expect((await usage('close', '2029-11')).out).toContain('requests           3\n');
+  expect(await usage('close', '2029-12')).toMatchObject({
     code: 0,
-    out: expect.stringContaining('requests           0'),
+    out: expect.stringMatching(/^Closed 2029-12\. There is no usage in it\.\nrequests +0\n/),
   });
-  await run({ kind: 'sqlite', path: dir.file('keys.db') }, [earlierUsage('2029-12-31T23', 'holder-1', 3)]);
-  expect((await usage('close', '2029-12')).out).toContain('requests           3\n');
+});
+
+test('a month before any usage is closed by force only, and can be repeated then', async () => {
+  const refused = (err: string) => ({ code: 1, out: '', err: expect.stringContaining(err) });
+  expect(await usage('close', '2029-12')).toMatchObject(refused('no usage in 2029-12, nor before it; give'));
+  await add({}, { hour: '2030-02-01T00' });
+  expect(await usage('close', '1970-01')).toMatchObject(
+    refused('no usage in 1970-01, nor before it: the first is in 2030-01; give --force'),
+  );
+  expect((await store.usage.months()).map(({ month }) => month)).toEqual(['2030-01', '2030-02']);
+  expect(await usage('close', '1970-01', '--force')).toMatchObject({ code: 0 });
+  expect(await usage('close', '1970-01')).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('There is no usage in it.'),
+  });
 });

@@ -36,7 +36,8 @@ export const closeMonth = command(
   {
     operand: MONTH,
     options: {
-      reopen: flag('open a closed month again, with --reason'),
+      reopen: flag('open a closed month again, with --reason', ['force']),
+      force: flag('close a month before the first one with usage, too'),
       ...AUTHOR_OPTIONS,
       json: JSON_OUTPUT,
       config: CONFIG,
@@ -60,7 +61,7 @@ export const closeMonth = command(
           await write(io.stdout, `${text}\n`);
           return 0;
         }
-        const outcome = await close(store, month, by);
+        const outcome = await close(store, month, by, given.force);
         const { digest, totals } = await digestOf(store, month);
         const known = await stateOf(store, month);
         if (known?.digest === null) await store.usage.setDigest(month, digest);
@@ -69,8 +70,12 @@ export const closeMonth = command(
             `the rows of ${month} are not those that it was closed with: its digest was ${known?.digest}`,
           );
         const closedAt = known?.closedAt ?? by.at;
-        const said = outcome === 'closed' ? `Closed ${month}.` : `${month} was closed at ${closedAt}.`;
         const shown = exactPublicSums(totals);
+        const isEmpty = shown.requests === 0n;
+        const said = [
+          outcome === 'closed' ? `Closed ${month}.` : `${month} was closed at ${closedAt}.`,
+          ...(isEmpty ? ['There is no usage in it.'] : []),
+        ].join(' ');
         if (given.json) {
           const texts = Object.fromEntries(
             Object.entries(shown).map(([name, value]) => [name, value?.toString() ?? null]),
@@ -149,9 +154,21 @@ export const exportMonth = command(
   },
 );
 
-async function close(store: Store, month: string, by: Parameters<Store['usage']['closeMonth']>[1]) {
+/** @throws Error for a month with nothing in it and nothing before it, which is probably mistyped, unless it is forced */
+async function close(
+  store: Store,
+  month: string,
+  by: Parameters<Store['usage']['closeMonth']>[1],
+  isForced: boolean,
+) {
   for (;;) {
     while (await store.usage.rollUp());
+    const [first] = await store.usage.exactReport({ from: '0000', by: ['month'], limit: 1 });
+    const since = first?.group[0] ?? null;
+    if (!isForced && (since === null || month < since) && (await stateOf(store, month)) === undefined)
+      throw new Error(
+        `there is no usage in ${month}, nor before it${since === null ? '' : `: the first is in ${since}`}; give --force to close it all the same`,
+      );
     const outcome = await store.usage.closeMonth(month, by);
     if (outcome !== 'backlog') return outcome;
   }
