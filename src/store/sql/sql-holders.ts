@@ -131,7 +131,8 @@ export async function changeHolderIn(
   const after = { ...before, ...changed, terms: changedTerms(before.terms, change.terms) };
   const labelsBefore = labels === undefined ? {} : await readLabels(trx, holderId);
   const labelled = changedLabels(labelsBefore, labels ?? {});
-  const what = [...changesOf(before, after), ...labelTexts(labelled)].join(', ');
+  const teams = before.teamId === after.teamId ? [] : await teamsOf(trx, [before.teamId, after.teamId]);
+  const what = [...changesOf(before, after, teams), ...labelTexts(labelled)].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
   const { tier, standing, name: label, teamId: team_id, terms } = after;
   const columns = { tier, standing, label, team_id, terms: writeTerms(terms) };
@@ -214,13 +215,26 @@ export function labelTexts(labels: LabelChange): readonly string[] {
   );
 }
 
-/** The differences in words: `tier Free to Pro`. */
-function changesOf(before: Described, after: Described): readonly string[] {
+function teamsOf(trx: Transaction<Tables>, ids: readonly (string | null)[]) {
+  const known = ids.filter((id) => id !== null);
+  return trx.selectFrom('teams').select(['id', 'name']).where('id', 'in', known).execute();
+}
+
+/** The differences in words: `tier Free to Pro`. @param teams those of a change of team: a name may change, and an id says nothing to people */
+function changesOf(
+  before: Described,
+  after: Described,
+  teams: readonly { readonly id: string; readonly name: string }[] = [],
+): readonly string[] {
   const fields = Object.keys(WORDS) as (keyof typeof WORDS)[];
+  const textOf = (value: string | null | undefined) => {
+    const team = teams.find(({ id }) => id === value);
+    return team === undefined ? (value ?? 'none') : `${team.name} (${team.id})`;
+  };
   const texts = fields.flatMap((field) =>
     after[field] === before[field]
       ? []
-      : [`${WORDS[field]} ${before[field] ?? 'none'} to ${after[field] ?? 'none'}`],
+      : [`${WORDS[field]} ${textOf(before[field])} to ${textOf(after[field])}`],
   );
   return [...texts, ...termsChanges(before.terms, after.terms)];
 }
