@@ -232,6 +232,8 @@ test.each([
   [['--budget', '9000001/month'], /must be at most 9000000/],
   [['--budget', '5/month', '--budget', '6/month'], /the budget of a month is given twice/],
   [['--budget', '500 usd/month'], /--budget is USD, but the `currency` of the configuration is EUR/],
+  [['--budget', 'EUR 5 EUR/month'], /--budget names a currency twice/],
+  [['--budget', 'EUR 5 USD/month'], /--budget names a currency twice/],
   [['--budget', 'USD 500/month'], /is USD, but the `currency` of the configuration is EUR/],
   [['--budget', '5/month/day'], /--budget/],
   [['--soft', '0%'], /--soft is a share of the budget between 0 and 1/],

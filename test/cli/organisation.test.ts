@@ -191,7 +191,7 @@ describe('holders', () => {
     expect(await done('holders', 'show', id)).toMatch(/^holder +\S+\nteam +Search\ntier +Pro\n/);
     expect(await done('holders', 'set', id, '--no-name')).toContain('as before');
     expect(await done('keys', 'events', prefix)).toMatch(
-      /changed, version 2 by cli:alice: name Old to New, team none to \S+, label env=prod: moved\n/,
+      /changed, version 2 by cli:alice: name Old to New, team none to Search \(\S{36}\), label env=prod: moved\n/,
     );
   });
 
@@ -217,7 +217,8 @@ describe('holders', () => {
 describe('keys', () => {
   test('have names and an expiry, which can be changed while they are active', async () => {
     const first = await issue('--tier', 'Lite', '--name', 'ci', '--expires', '90d');
-    const second = await issue('--for', first, '--name', 'deploy', '--expires', '2199-12-31');
+    const { holder } = Object(await json('keys', 'show', first));
+    const second = await issue('--for', holder, '--name', 'deploy', '--expires', '2199-12-31');
     expect(await json('keys', 'list')).toMatchObject([
       { prefix: first, name: 'ci', expires_at: expect.stringMatching(TIME) },
       { prefix: second, name: 'deploy', expires_at: '2199-12-31T00:00:00.000Z' },
@@ -309,6 +310,11 @@ describe('keys', () => {
       out: '',
     });
     expect(await json('keys', 'list')).toEqual([]);
+    for (const nobody of ['01234567', '00000000-0000-0000-0000-000000000000'])
+      expect(await tollgate('keys', 'issue', '--for', nobody)).toMatchObject({
+        code: 1,
+        err: expect.stringContaining('no key with this prefix, and no holder with this id'),
+      });
     expect(await tollgate('keys', 'issue', '--for', '01234567', '--team', 'Search')).toMatchObject({
       code: 2,
       err: expect.stringContaining('--team is only for a new holder'),

@@ -56,7 +56,7 @@ test.each<[name: string, part: 'query' | 'body', given: unknown, message: string
   ['keys.set', 'body', { soft: true }, 'soft: must be a list, `none` or `tier`.'],
   ['keys.set', 'body', { models: [] }, 'models: must be a list that is not empty.'],
   ['keys.set', 'body', [], 'body: must be a JSON object.'],
-  ['keys.issue', 'body', { for: 'x' }, 'for: must be the prefix of a key: its first 8 characters.'],
+  ['keys.issue', 'body', { for: 'x' }, 'for: must be the id of a holder, or the prefix of one of its keys.'],
   [
     'holders.set',
     'body',

@@ -549,3 +549,26 @@ test('an unknown path is a 404 and another method a 405, both as problems', asyn
     'application/problem+json',
   ]);
 });
+
+test.each(['keys', 'holders', 'teams', 'usage'])(
+  '%s are not searched by two values of one label',
+  async (path) => {
+    expect(await admin('GET', `/${path}?label=env=prod&label=env=test`)).toMatchObject({
+      status: 400,
+      json: { code: 'invalid_value', detail: expect.stringContaining('given twice') },
+    });
+  },
+);
+
+test('a parameter that is one text is not taken twice', async () => {
+  for (const path of ['keys?name=a&name=b', 'keys?tier=Pro&tier=Pro', 'usage?month=2026-10&month=2026-09'])
+    expect(await admin('GET', `/${path}`)).toMatchObject({ status: 400 });
+});
+
+test('a key is issued for a holder by its id', async () => {
+  const holder = await newHolder();
+  expect(await admin('POST', '/keys', { for: holder })).toMatchObject({
+    status: 200,
+    json: { record: { holder } },
+  });
+});

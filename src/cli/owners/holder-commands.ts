@@ -24,7 +24,6 @@ import {
 } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
 import type { CommandIo } from '../program/terminal.ts';
-import { readPrefix } from '../support-command.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
 import { ownText, termsTexts } from '../terms-fields.ts';
 import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
@@ -32,11 +31,13 @@ import {
   AUTHOR_OPTIONS,
   actorOf,
   holderId,
+  holderOperand,
   LABEL,
   LABEL_FILTER,
   labelChangeOptions,
   labelOptions,
   labelText,
+  noSuchHolder,
   REMOVED_LABEL,
   readName,
   requireLabels,
@@ -109,7 +110,7 @@ const show = command('show', 'show a holder and its keys', {
   options: { json: JSON_OUTPUT, config: CONFIG },
   examples: [`holders show ${EXAMPLE}`, 'holders show 0123abcd --json'],
   run: async (given, io, operand) => {
-    const named = await readHolder(operand, io);
+    const named = await holderOperand(operand, io);
     return withStore(given, io, 'must exist', async (store, { dynamic }) => {
       const id = await holderId(store, named);
       const holder = id === undefined ? undefined : await store.findHolder(id);
@@ -179,7 +180,7 @@ async function change(
   io: CommandIo,
   more?: (store: Store, id: string, config: DynamicConfig) => Promise<HolderChange>,
 ): Promise<number> {
-  const named = await readHolder(operand, io);
+  const named = await holderOperand(operand, io);
   return withStore(given, io, 'must exist', async (store, config) => {
     const id = await holderId(store, named);
     if (id === undefined) throw noSuchHolder();
@@ -207,15 +208,6 @@ async function change(
       },
     );
   });
-}
-
-/** A prefix, or the id of a holder. @throws UsageError */
-async function readHolder(given: string, io: CommandIo): Promise<string> {
-  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(given) ? given.toLowerCase() : readPrefix(given, io);
-}
-
-function noSuchHolder(): Error {
-  return new Error('no key with this prefix, and no holder with this id');
 }
 
 const COLUMNS = ['holder', 'tier', 'standing', 'keys', 'last_used', 'team', 'name', 'labels', 'limits'];

@@ -235,6 +235,7 @@ class OwnChanges {
     const reading = readBudget(digits);
     if (!reading.ok) throw new UsageError(`${option} ${reading.fault}; with its time, ${BUDGET_FORM}`);
     const { currency } = this.#owner.config;
+    if (before !== '' && after !== '') throw new UsageError(`${option} names a currency twice`);
     const named = `${before}${after}`.toUpperCase();
     const fault = named === '' ? undefined : currencyFault(named, currency);
     if (fault !== undefined) throw new UsageError(`${option} ${fault}`);

@@ -7,7 +7,7 @@ import { Claims } from '../../billing/key-claims.ts';
 import { type Config, TIERS } from '../../config/schema/config-schema.ts';
 import { NO_TERMS } from '../../config/terms.ts';
 import { GatewayError } from '../../errors.ts';
-import type { KeyRecord } from '../../store/key-record.ts';
+import { isPrefix, type KeyRecord } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { broadcastFields, broadcastText, isConfirmed, warnings } from '../fleet-action.ts';
@@ -22,7 +22,9 @@ import {
   AUTHOR_OPTIONS,
   actorOf,
   authorOf,
+  holderOperand,
   labelOptions,
+  noSuchHolder,
   readExpiry,
   readName,
   teamNamed,
@@ -45,7 +47,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     holder: text('NAME', 'a name of the new holder'),
     team: text('NAME', 'the team of the new holder'),
     label: list('NAME=VALUE', 'a label of the new holder'),
-    for: text('PREFIX', 'for the holder of this key, with the same limits and usage'),
+    for: text('HOLDER', 'for this holder: its id, or the prefix of one of its keys'),
     order: text('ORDER', 'the key of a paid order, for a buyer who cannot claim it'),
     ...KEY_OPTIONS,
     actor: AUTHOR_OPTIONS.actor,
@@ -72,13 +74,13 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
       actor: actorOf(given, io),
       key: { ...(name && { name }), ...(expiresAt && { expiresAt }) },
     };
-    const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
+    const named = holderOf === undefined ? undefined : await holderOperand(holderOf, io);
     return withStore(given, io, 'create', async (store, config) => {
       const secret = await openSecret(config.static.secret, config.static.store, store);
       await using fleet = await openFleet(config, io);
       const announcer = fleet?.announcer(secret);
       const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
-      const first = prefix && (await store.findKey(prefix));
+      const first = named === undefined ? undefined : await anyKeyOf(store, named);
       const tierOfKey = tier ?? first?.tier;
       const owner = {
         kind: 'key',
@@ -94,8 +96,8 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
               ...{ tier, labels, ...(holder && { name: holder }) },
               ...(team !== undefined && { teamId: (await teamNamed(store, team)).id }),
             })
-          : prefix !== undefined
-            ? await issuer.issueFor(prefix, order)
+          : first !== undefined
+            ? await issuer.issueFor(first.prefix, order)
             : await issueForOrder(store, issuer, paid ?? '');
       if (issued === undefined) throw noSuchKey();
       await showOnce(io, issuer, issued, issued.key.reveal());
@@ -107,6 +109,14 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     });
   },
 });
+
+/** The key that is named, or one of the named holder: each has one, perhaps an ended one. @throws Error */
+async function anyKeyOf(store: Store, named: string): Promise<KeyRecord> {
+  const [any] = isPrefix(named) ? [{ prefix: named }] : await store.listKeys({ holderId: named, limit: 1 });
+  const found = any && (await store.findKey(any.prefix));
+  if (found === undefined) throw noSuchHolder();
+  return found;
+}
 
 /** Claims the key of a paid order for a buyer who lost the browser's cookie. Support has verified the buyer. */
 async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Promise<IssuedKey> {

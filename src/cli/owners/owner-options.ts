@@ -12,6 +12,7 @@ import type { Store } from '../../store/store.ts';
 import { didYouMean, oneOf, readTime, UsageError } from '../program/arguments.ts';
 import { flag, type Given, list, text } from '../program/command.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
+import { readPrefix } from '../support-command.ts';
 import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts';
 
 /** As in Kubernetes, without the slash. */
@@ -196,6 +197,13 @@ function requireModel(name: string, tier: Tier, models: DynamicConfig['models'])
   if (known.some(([, model]) => model.tiers.includes(tier))) return;
   throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
 }
+
+/** A prefix, or the id of a holder. @throws UsageError */
+export async function holderOperand(given: string, io: CommandIo): Promise<string> {
+  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(given) ? given.toLowerCase() : readPrefix(given, io);
+}
+
+export const noSuchHolder = () => new Error('no key with this prefix, and no holder with this id');
 
 /** The id of a holder by the prefix of one of its keys, or by its id; undefined where there is none. */
 export async function holderId(store: Store, text: string): Promise<string | undefined> {

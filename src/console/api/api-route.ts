@@ -150,7 +150,12 @@ function cursorFrom<Cursor>(form: z.ZodType<Cursor>, text: string): Cursor {
 export const PREFIX = z
   .string()
   .regex(/^[0-9a-f]{8}$/, 'must be the prefix of a key: its first 8 characters');
-export const HOLDER = z.string().regex(/^(?:[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f-]{27})$/);
+export const HOLDER = z
+  .string()
+  .regex(
+    /^(?:[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f-]{27})$/,
+    'must be the id of a holder, or the prefix of one of its keys',
+  );
 export const NAME = z
   .string()
   .min(1)

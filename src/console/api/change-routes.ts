@@ -5,7 +5,7 @@ import { isPrefix } from '../../store/key-record.ts';
 import { argvOf, commandJson, done } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { KINDS, type KindName, keyRecord } from './api-records.ts';
-import { type AnyCall, type ApiRoute, NAME, PREFIX, requireRecord, route } from './api-route.ts';
+import { type AnyCall, type ApiRoute, HOLDER, NAME, requireRecord, route } from './api-route.ts';
 import {
   changed,
   key,
@@ -126,7 +126,7 @@ function modelOptions(models: z.output<typeof modelLimits> = {}): Options {
 
 const issueBody = z.strictObject({
   tier: tier.optional().describe('For a new holder.'),
-  for: PREFIX.optional().describe('For the holder of this key.'),
+  for: HOLDER.optional().describe('For this holder: its id, or the prefix of one of its keys.'),
   order: z.string().optional().describe('The key of a paid order.'),
   holder: z.string().optional().describe('Name of the new holder.'),
   team: z.string().optional(),

@@ -36,7 +36,10 @@ function labelsIn(given: z.output<typeof labelFilter> = []): Readonly<Record<str
     if (at < 1) throw new GatewayError('invalid_value', 'A label is NAME=VALUE.', { param: 'label' });
     return [text.slice(0, at), text.slice(at + 1)];
   });
-  return Object.fromEntries(labels);
+  const found = new Map(labels);
+  if (found.size < labels.length)
+    throw new GatewayError('invalid_value', 'The name of a label is given twice.', { param: 'label' });
+  return Object.fromEntries(found);
 }
 
 const prefixCursor = z.strictObject({ prefix: z.string().refine(isPrefix) });
