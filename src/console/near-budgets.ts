@@ -16,7 +16,7 @@ const AT_ONCE = 10;
 /** Rotations of a key that are followed. */
 const MAX_ROTATIONS = 50;
 
-export interface NearBudget {
+interface NearBudget {
   readonly scope: UsageScope['kind'];
   /** Of the holder, the name of the team, or the prefix of the key. */
   readonly id: string;

@@ -6,7 +6,7 @@ import type { ConsoleDesk } from '../console-desk.ts';
 import { operatorFields } from '../operator-tokens.ts';
 import { wholeHolder, wholeKey, wholeTeam } from '../owner-records.ts';
 import { orderFields } from '../record-fields.ts';
-import { type ApiRoute, HOLDER, NAME, PREFIX, requireRecord, route } from './api-route.ts';
+import { type ApiRoute, HOLDER, NAME, PREFIX, reading, requireRecord } from './api-route.ts';
 import { holder, key, operator, order, team, upstream } from './api-schemas.ts';
 
 export async function keyRecord({ store, config }: ConsoleDesk, prefix: string) {
@@ -77,8 +77,8 @@ export type KindName = keyof typeof KINDS;
 /** The call that reads one record. */
 export function showRoute(kind: KindName, about: string): ApiRoute {
   const { param, form, answer, recordOf } = KINDS[kind];
-  return route({
-    ...{ method: 'GET', path: `/${kind}/:${param}`, name: `${kind}.show`, about, answer },
+  return reading({
+    ...{ path: `/${kind}/:${param}`, name: `${kind}.show`, about, answer },
     role: kind === 'operators' ? 'admin' : 'viewer',
     params: { [param]: form },
     run: async ({ desk, params }) =>

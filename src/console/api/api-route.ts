@@ -6,7 +6,7 @@ import type { ConsoleDesk } from '../console-desk.ts';
 import type { Operator } from '../console-identity.ts';
 
 /** One call, validated. */
-export interface ApiCall<Query, Body> {
+interface ApiCall<Query, Body> {
   readonly desk: ConsoleDesk;
   readonly operator: Operator;
   /** For histories: `operator:ann`. */
@@ -49,50 +49,36 @@ export interface ApiRoute {
 }
 
 interface RouteSpec<Query extends Fields, Body extends Fields>
-  extends Pick<ApiRoute, 'method' | 'path' | 'name' | 'role' | 'about' | 'answer'> {
+  extends Pick<ApiRoute, 'method' | 'path' | 'name' | 'role' | 'about' | 'answer'>,
+    Partial<Pick<ApiRoute, 'params' | 'record' | 'secrets' | 'recordsItself' | 'maxBytes'>> {
   readonly query?: Query;
   readonly body?: Body;
-  readonly params?: ApiRoute['params'];
-  readonly record?: ApiRoute['record'];
-  readonly secrets?: readonly string[];
-  readonly recordsItself?: boolean;
-  readonly maxBytes?: number;
   run(call: ApiCall<z.output<Query>, z.output<Body>>): Promise<object>;
 }
 
 const NONE = z.strictObject({});
-const MAX_BODY_BYTES = 64 * 1024;
+const DEFAULTS = {
+  ...{ query: NONE, body: undefined, params: {}, record: undefined, secrets: [] },
+  ...{ recordsItself: false, maxBytes: 64 * 1024 },
+};
+
+/** A call that reads, which every operator may, unless it says otherwise. */
+export function reading<Query extends Fields = typeof NONE>({
+  role = 'viewer',
+  ...spec
+}: Omit<RouteSpec<Query, typeof NONE>, 'method' | 'role' | 'body'> & { readonly role?: Role }): ApiRoute {
+  return route({ method: 'GET', role, ...spec });
+}
 
 export function route<Query extends Fields = typeof NONE, Body extends Fields = typeof NONE>(
   spec: RouteSpec<Query, Body>,
 ): ApiRoute {
-  const {
-    query,
-    body,
-    params = {},
-    record,
-    secrets = [],
-    recordsItself = false,
-    maxBytes = MAX_BODY_BYTES,
-    run,
-    ...others
-  } = spec;
   return {
-    ...others,
-    query: query ?? NONE,
-    body,
-    params,
-    record,
-    secrets,
-    recordsItself,
-    maxBytes,
+    ...DEFAULTS,
+    ...spec,
     // The server parses both by these schemas before it calls.
     run: (call) =>
-      run({
-        ...call,
-        query: call.query as z.output<Query>,
-        body: call.body as z.output<Body>,
-      }),
+      spec.run({ ...call, query: call.query as z.output<Query>, body: call.body as z.output<Body> }),
   };
 }
 

@@ -1,8 +1,7 @@
 // All routes of the API.
 import { z } from 'zod';
 import { ROLES } from '../../store/operator-record.ts';
-import type { ApiRoute } from './api-route.ts';
-import { route } from './api-route.ts';
+import { type ApiRoute, reading } from './api-route.ts';
 import { CHANGE_ROUTES } from './change-routes.ts';
 import { COMMAND_ROUTE } from './command-route.ts';
 import { openApi } from './openapi.ts';
@@ -11,20 +10,16 @@ import { OWNER_ROUTES } from './owner-routes.ts';
 import { REPORT_ROUTES } from './report-routes.ts';
 
 export const API_ROUTES: readonly ApiRoute[] = [
-  route({
-    method: 'GET',
+  reading({
     path: '/openapi.json',
     name: 'openapi',
-    role: 'viewer',
     about: 'This API as an OpenAPI 3.1 document.',
     answer: z.looseObject({ openapi: z.literal('3.1.0') }),
     run: async () => openApi(API_ROUTES),
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/me',
     name: 'me',
-    role: 'viewer',
     about: 'The operator who calls.',
     answer: z.strictObject({
       name: z.string(),

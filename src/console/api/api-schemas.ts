@@ -7,6 +7,11 @@ import { BILLING_STATUSES, KEY_STATES } from '../../store/key-record.ts';
 import { ROLES } from '../../store/operator-record.ts';
 import { upstreamState } from '../../upstream/state/upstream-state.ts';
 
+/** Members of one form. */
+function each<Form extends z.ZodType>(form: Form, ...names: readonly string[]): Record<string, Form> {
+  return Object.fromEntries(names.map((name) => [name, form]));
+}
+
 const time = z.string().describe('RFC 3339, UTC.');
 const optionalTime = time.nullable();
 export const tier = z.enum(TIERS);
@@ -56,20 +61,11 @@ export const order = z.strictObject({
   interval: z.string(),
   provider: z.string(),
   live: z.boolean(),
-  ...Object.fromEntries(
-    ['price', 'session', 'subscription', 'payment', 'customer', 'holder', 'key'].map((name) => [
-      name,
-      z.string().nullable(),
-    ]),
-  ),
-  ...Object.fromEntries(['cancelled', 'trusted', 'replaced'].map((name) => [name, z.boolean()])),
+  ...each(z.string().nullable(), 'price', 'session', 'subscription', 'payment', 'customer', 'holder', 'key'),
+  ...each(z.boolean(), 'cancelled', 'trusted', 'replaced'),
   created_at: time,
-  ...Object.fromEntries(
-    ['key_used_at', 'paid_at', 'claimed_at', 'paid_until', 'ends_at', 'retry_at', 'due_at'].map((name) => [
-      name,
-      optionalTime,
-    ]),
-  ),
+  ...each(optionalTime, 'key_used_at', 'paid_at', 'claimed_at'),
+  ...each(optionalTime, 'paid_until', 'ends_at', 'retry_at', 'due_at'),
 });
 
 export const key = z.strictObject({

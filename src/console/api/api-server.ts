@@ -14,7 +14,6 @@ import { type AnyCall, type ApiRoute, requireRecord } from './api-route.ts';
 import { API_ROUTES } from './api-routes.ts';
 import { differenceFrom, etagOf } from './record-etag.ts';
 
-const MAX_REQUEST_KEY = 255;
 /** Longer than a change takes, in milliseconds. */
 const LEASE_MS = 30_000;
 const LEASE_PAUSE_MS = 50;
@@ -45,9 +44,7 @@ export async function answerApi(
   const operator = await identity.operatorOf(request);
   if (operator.setCookie !== undefined) response.setHeader('set-cookie', operator.setCookie);
   const { route, params } = findRoute(request.method ?? '', url.pathname.slice('/api/v1'.length), response);
-  requireRole(operator, route.role);
-  for (const [name, form] of Object.entries(route.params))
-    if (!form.safeParse(params[name]).success) throw new GatewayError('record_not_found');
+  requireCallable(route, operator, params);
   const isChange = route.method !== 'GET';
   if (isChange) identity.requireOwnPage(request, operator);
   const call: AnyCall = {
@@ -65,6 +62,13 @@ export async function answerApi(
   }
   const answer = await route.run(call);
   sendJson(response, 200, answer, { etag: Object.keys(params).length === 0 ? undefined : etagOf(answer) });
+}
+
+/** @throws GatewayError `role_too_low`, `record_not_found` where a parameter of the path cannot name a record */
+export function requireCallable(route: ApiRoute, operator: Operator, params: AnyCall['params']): void {
+  requireRole(operator, route.role);
+  for (const [name, form] of Object.entries(route.params))
+    if (!form.safeParse(params[name]).success) throw new GatewayError('record_not_found');
 }
 
 /** Names behind a proxy and those of tokens are different people. */
@@ -212,11 +216,8 @@ async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Pr
     const { known } = event;
     if (known.digest !== digest) throw new GatewayError('request_key_reused');
     if (known.status === null || known.after === null) throw new GatewayError('request_unsettled');
-    return {
-      status: known.status,
-      body: JSON.parse(known.after),
-      headers: { 'idempotency-replayed': 'true' },
-    };
+    const headers = { 'idempotency-replayed': 'true' };
+    return { status: known.status, body: JSON.parse(known.after), headers };
   }
   let answer: object;
   try {
@@ -249,10 +250,7 @@ function requireSame(record: object, wanted: string | undefined, body: unknown):
 function checkedKey(key: string | undefined): string | null {
   if (key === undefined) return null;
   if (/^[\x21-\x7e]{1,255}$/.test(key)) return key;
-  throw new GatewayError(
-    'invalid_value',
-    `The Idempotency-Key has 1 to ${MAX_REQUEST_KEY} printable characters.`,
-  );
+  throw new GatewayError('invalid_value', 'The Idempotency-Key has 1 to 255 printable characters.');
 }
 
 /** The name of a team or an operator that has no path yet. */

@@ -138,21 +138,9 @@ const issueBody = z.strictObject({
 });
 
 async function issue(desk: ConsoleDesk, actor: string, body: z.output<typeof issueBody>) {
-  const {
-    tier: ofTier,
-    for: holderOf,
-    order: paid,
-    holder: holderName,
-    team: teamName,
-    labels,
-    name,
-    expires,
-  } = body;
-  const argv = argvOf(['keys', 'issue'], null, {
-    ...{ tier: ofTier, for: holderOf, order: paid, holder: holderName, team: teamName, name, expires, actor },
-    ...labelOptions(labels),
-    ...termsOptions(body),
-  });
+  const { labels, reason: _why, limits, budget, soft, models, endpoints, force, ...own } = body;
+  const restrictions = termsOptions({ limits, budget, soft, models, endpoints, force });
+  const argv = argvOf(['keys', 'issue'], null, { ...own, actor, ...labelOptions(labels), ...restrictions });
   const text = (await done(desk, argv)).stdout.trim();
   const prefix = text.slice(0, 8);
   if (!isPrefix(prefix))

@@ -5,7 +5,7 @@ import { isPrefix } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { holderFields, listedFields, teamFields } from '../record-fields.ts';
 import { showRoute } from './api-records.ts';
-import { PAGE, pageOf, readPage, requireRecord, route } from './api-route.ts';
+import { PAGE, pageOf, reading, readPage, requireRecord } from './api-route.ts';
 import { keyState, listedHolder, listedKey, listedTeam, standing, tier } from './api-schemas.ts';
 
 export const labelFilter = z
@@ -45,11 +45,9 @@ function labelsIn(given: z.output<typeof labelFilter> = []): Readonly<Record<str
 const prefixCursor = z.strictObject({ prefix: z.string().refine(isPrefix) });
 
 export const OWNER_ROUTES = [
-  route({
-    method: 'GET',
+  reading({
     path: '/keys',
     name: 'keys.list',
-    role: 'viewer',
     about:
       'Keys: with `name` by the name of the holder, else with `expires_before` by expiry, with `unused_since` by last use (never used first), with a label by its value and holder, else in the order of issue.',
     query: z.strictObject({
@@ -77,11 +75,9 @@ export const OWNER_ROUTES = [
     },
   }),
   showRoute('keys', 'A key with its history.'),
-  route({
-    method: 'GET',
+  reading({
     path: '/holders',
     name: 'holders.list',
-    role: 'viewer',
     about: 'Holders, ordered by id; with `name` by name, else with a label by its value.',
     query: z.strictObject({ ...PAGE, ...holderFilter, standing: standing.optional() }),
     answer: pageOf(listedHolder),
@@ -97,11 +93,9 @@ export const OWNER_ROUTES = [
     },
   }),
   showRoute('holders', 'A holder and its keys.'),
-  route({
-    method: 'GET',
+  reading({
     path: '/teams',
     name: 'teams.list',
-    role: 'viewer',
     about: 'Teams, ordered by name.',
     query: z.strictObject({
       ...PAGE,

@@ -7,7 +7,7 @@ import { JsonText } from '../console-answer.ts';
 import { operatorFields } from '../operator-tokens.ts';
 import { orderFields, tierFields } from '../record-fields.ts';
 import { showRoute, upstreamRecords } from './api-records.ts';
-import { PAGE, pageOf, readPage, route } from './api-route.ts';
+import { PAGE, pageOf, reading, readPage } from './api-route.ts';
 import {
   nearBudget,
   operator,
@@ -32,11 +32,9 @@ function eventFields({ digest: _digest, requestKey: _key, before, after, ...even
 }
 
 export const REPORT_ROUTES = [
-  route({
-    method: 'GET',
+  reading({
     path: '/tiers',
     name: 'tiers.list',
-    role: 'viewer',
     about: 'The tiers of the configuration in force, with their limits.',
     answer: z.strictObject({ items: z.array(z.looseObject({ tier })) }),
     run: async ({ desk }) => {
@@ -48,11 +46,9 @@ export const REPORT_ROUTES = [
       };
     },
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/routes',
     name: 'routes.list',
-    role: 'viewer',
     about: 'The models of the configuration in force, and where their requests go.',
     answer: z.strictObject({
       config: z.strictObject({ hash: z.string() }),
@@ -83,11 +79,9 @@ export const REPORT_ROUTES = [
       return { config: { hash }, items };
     },
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/explain',
     name: 'explain',
-    role: 'viewer',
     about: 'Where a request for a model would go now, and with which limits: `tollgate explain --json`.',
     query: z.strictObject({
       model: z.string().min(1).max(1000),
@@ -98,11 +92,9 @@ export const REPORT_ROUTES = [
     run: async ({ desk, query }) =>
       z.looseObject({}).parse(await commandJson(desk, argvOf(['explain'], null, { ...query, json: true }))),
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/budgets',
     name: 'budgets.list',
-    role: 'viewer',
     about:
       'Budgets of the present day and month near their end, the nearest first: beyond a soft threshold or four fifths. At most fifty, of the latest to get there.',
     answer: z.strictObject({ currency: z.string().nullable(), items: z.array(nearBudget) }),
@@ -111,11 +103,9 @@ export const REPORT_ROUTES = [
       items: await desk.budgets.current(),
     }),
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/usage',
     name: 'usage.report',
-    role: 'viewer',
     about: 'Sums of usage by up to three groups: `tollgate usage --json`.',
     query: z.strictObject({
       by: z.string().optional().describe('Groups with commas, such as `day,model`.'),
@@ -143,11 +133,9 @@ export const REPORT_ROUTES = [
       return new JsonText((await done(desk, argv)).stdout);
     },
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/usage/months',
     name: 'usage.months',
-    role: 'viewer',
     about: 'Months with usage, and when they were closed.',
     answer: z.strictObject({ items: z.array(z.looseObject({ month: z.string() })) }),
     run: async ({ desk }) => {
@@ -155,21 +143,17 @@ export const REPORT_ROUTES = [
       return { items: z.array(z.looseObject({})).parse(months) };
     },
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/upstreams',
     name: 'upstreams.list',
-    role: 'viewer',
     about: 'The states of all upstreams.',
     answer: z.strictObject({ items: z.array(upstream) }),
     run: async ({ desk }) => ({ items: await upstreamRecords(desk) }),
   }),
   showRoute('upstreams', 'The state of an upstream.'),
-  route({
-    method: 'GET',
+  reading({
     path: '/upstream-events',
     name: 'upstreams.events',
-    role: 'viewer',
     about: 'Changes of the states of upstreams, newest first.',
     query: z.strictObject({ ...PAGE, upstream: z.string().optional() }),
     answer: pageOf(upstreamEvent),
@@ -185,11 +169,9 @@ export const REPORT_ROUTES = [
       return { ...page, items: page.items.toSorted((a, b) => (a.at < b.at ? 1 : -Number(a.at > b.at))) };
     },
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/orders',
     name: 'orders.list',
-    role: 'viewer',
     about: 'Orders that cost something, oldest first.',
     query: z.strictObject({ ...PAGE, state: orderState.optional() }),
     answer: pageOf(order),
@@ -203,8 +185,7 @@ export const REPORT_ROUTES = [
       ),
   }),
   showRoute('orders', 'An order, by its id or that of its payment session.'),
-  route({
-    method: 'GET',
+  reading({
     path: '/events',
     name: 'events.list',
     role: 'support',
@@ -225,8 +206,7 @@ export const REPORT_ROUTES = [
         eventFields,
       ),
   }),
-  route({
-    method: 'GET',
+  reading({
     path: '/operators',
     name: 'operators.list',
     role: 'admin',

@@ -2,9 +2,8 @@
 import { GatewayError } from '../../errors.ts';
 import type { AnyCall, ApiRoute } from '../api/api-route.ts';
 import { API_ROUTES } from '../api/api-routes.ts';
-import { type ChangeTerms, makeChange, operatorActor, parsed } from '../api/api-server.ts';
+import { type ChangeTerms, makeChange, operatorActor, parsed, requireCallable } from '../api/api-server.ts';
 import { JsonText } from '../console-answer.ts';
-import { requireRole } from '../console-identity.ts';
 import type { ConsoleRequest } from '../console-page.ts';
 
 type Caller = Pick<ConsoleRequest, 'desk' | 'operator' | 'address'>;
@@ -17,10 +16,8 @@ function routeNamed(name: string): ApiRoute {
 }
 
 function callOf(caller: Caller, route: ApiRoute, params: Params, query: object, body: object): AnyCall {
-  requireRole(caller.operator, route.role);
-  for (const [name, form] of Object.entries(route.params))
-    if (!form.safeParse(params[name]).success) throw new GatewayError('record_not_found');
   const { desk, operator, address } = caller;
+  requireCallable(route, operator, params);
   return {
     ...{ desk, operator, address, params, actor: operatorActor(operator) },
     query: parsed(route.query, query),
@@ -52,10 +49,8 @@ export async function changeRoute(
   const route = routeNamed(name);
   if (route.method === 'GET' || route.recordsItself) throw new GatewayError('unknown_url');
   // A call without a body takes its reason in the address.
-  const call =
-    route.body === undefined
-      ? callOf(caller, route, params, body, {})
-      : callOf(caller, route, params, {}, body);
+  const [query, own] = route.body === undefined ? [body, {}] : [{}, body];
+  const call = callOf(caller, route, params, query, own);
   const path = Object.values(params).join('/');
   return (await makeChange(route, call, { ...terms, path })).body;
 }
