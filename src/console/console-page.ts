@@ -1,6 +1,6 @@
 // The frame of the pages of the console: sign-in, errors, and the pages in the table of admin-console.ts.
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Html, html, NOTHING } from '../billing/pages/page-frame.ts';
+import { contentHeaders, Html, html, NOTHING } from '../billing/pages/page-frame.ts';
 import { hashSource, packageScript, type Script } from '../billing/pages/page-scripts.ts';
 import { themeOf } from '../billing/pages/theme.ts';
 import type { GatewayError } from '../errors.ts';
@@ -64,8 +64,7 @@ interface FrameOptions {
 /** Answers with a page. */
 export function sendPage(response: ServerResponse, status: number, options: FrameOptions): void {
   const { head, foot } = frameOf(options);
-  const { body, headers = {} } = options;
-  send(response, status, `${head}${body.text}${foot}`, { ...pageHeaders(scriptsOf(options)), ...headers });
+  send(response, status, `${head}${options.body.text}${foot}`, pageHeaders(options));
 }
 
 /** A page that is sent while its body becomes known: browsers show each part as it comes. Sends nothing before the first part. */
@@ -79,11 +78,10 @@ export class PageStream {
   }
 
   write({ text }: Html): void {
-    const { headers = {} } = this.#frame;
     // The reader may have gone; the change goes on.
     if (this.#response.destroyed) return;
     const isFirst = !this.#response.headersSent;
-    if (isFirst) begin(this.#response, 200, { ...pageHeaders(scriptsOf(this.#frame)), ...headers });
+    if (isFirst) begin(this.#response, 200, pageHeaders(this.#frame));
     this.#response.write(isFirst ? `${frameOf(this.#frame).head}${text}` : text);
   }
 
@@ -186,21 +184,7 @@ function pageRetry(error: GatewayError) {
   return typeof after === 'string' ? { 'retry-after': after } : {};
 }
 
-function pageHeaders(scripts: readonly Script[]) {
-  const policy = [
-    "default-src 'none'",
-    `style-src '${STYLE_HASH}'`,
-    ...(scripts.length === 0 ? [] : [`script-src ${scripts.map(({ hash }) => `'${hash}'`).join(' ')}`]),
-    ...(scripts.length === 0 ? [] : ["connect-src 'self'"]),
-    'img-src data:',
-    "form-action 'self'",
-    "base-uri 'none'",
-    "frame-ancestors 'none'",
-    "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
-  ];
-  return {
-    'content-type': 'text/html; charset=utf-8',
-    'content-security-policy': policy.join('; '),
-  };
+function pageHeaders(options: Pick<FrameOptions, 'operator' | 'scripts' | 'headers'>) {
+  const scripts = scriptsOf(options);
+  return { ...contentHeaders(STYLE_HASH, scripts, scripts.length > 0, ["'self'"]), ...options.headers };
 }

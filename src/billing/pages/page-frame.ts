@@ -148,19 +148,25 @@ function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }
     : html`<a href="${up}${path}">${name}</a>`;
 }
 
-/** The policy forbids loading, framing and sending anything elsewhere; hashes allow the style and the scripts. */
-function headersOf(
-  { scripts = [], hasForms, formTargets = [], calls }: PageOptions,
+/**
+ * The type of a page and its policy, which forbids loading, framing and sending anything elsewhere; hashes allow the style and the scripts.
+ * @param calls whether scripts call the gateway
+ * @param forms sources of `form-action`
+ */
+export function contentHeaders(
   styleHash: string,
-): AnswerHeaders {
+  scripts: readonly Script[],
+  calls: boolean,
+  forms: readonly string[],
+) {
   const policy = [
     "default-src 'none'",
     `style-src '${styleHash}'`,
     ...(scripts.length === 0 ? [] : [`script-src ${scripts.map(({ hash }) => `'${hash}'`).join(' ')}`]),
-    ...(calls === true ? ["connect-src 'self'"] : []),
+    ...(calls ? ["connect-src 'self'"] : []),
     // For the empty icon that keeps browsers from asking for /favicon.ico.
     'img-src data:',
-    `form-action ${hasForms === true ? ["'self'", ...formTargets].join(' ') : "'none'"}`,
+    `form-action ${forms.join(' ')}`,
     "base-uri 'none'",
     "frame-ancestors 'none'",
     // The browser rejects assignments that would turn text into markup.
@@ -170,6 +176,16 @@ function headersOf(
   return {
     'content-type': 'text/html; charset=utf-8',
     'content-security-policy': policy.join('; '),
+  };
+}
+
+function headersOf(
+  { scripts = [], hasForms, formTargets = [], calls = false }: PageOptions,
+  styleHash: string,
+): AnswerHeaders {
+  const forms = hasForms === true ? ["'self'", ...formTargets] : ["'none'"];
+  return {
+    ...contentHeaders(styleHash, scripts, calls, forms),
     'referrer-policy': hasForms === true ? 'same-origin' : 'no-referrer',
     'x-content-type-options': 'nosniff',
     'cache-control': 'no-store',

@@ -4,10 +4,9 @@ import { ROLES } from '../../store/operator-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
-import { actionForm, asOf, card, type Field, facts, link, member, shown } from './record-view.ts';
+import { actionForm, asOf, card, type Field, facts, link, member, REASON, shown } from './record-view.ts';
 
 const PATH = '/console/operators';
-const REASON: Field = { name: 'text.reason', label: 'Reason' };
 const EXPIRES: Field = {
   name: 'text.expires',
   label: 'Expires',

@@ -19,10 +19,10 @@ import {
   listOf,
   member,
   ORDER_COLUMNS,
+  REASON,
   table,
 } from './record-view.ts';
 
-const REASON: Field = { name: 'text.reason', label: 'Reason' };
 const ANY_TIER: Field = { name: 'tier', label: 'Tier', options: ['', ...TIERS] };
 const OF_HOLDERS: readonly Field[] = [
   { name: 'name', label: 'Name of the holder', type: 'search' },
@@ -181,10 +181,7 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
       isSuspended
         ? { ...own, route: 'holders.resume', label: 'Resume', fields: [REASON] }
         : {
-            ...own,
-            route: 'holders.suspend',
-            label: 'Suspend',
-            fields: [REASON],
+            ...{ ...own, route: 'holders.suspend', label: 'Suspend', fields: [REASON] },
             warning: 'All keys of the holder are answered with 403 until you resume it.',
           },
     ),
@@ -204,20 +201,12 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
   const own = { role: 'admin', params: { name: id }, record, back } as const;
   const actions = [
     actionForm(request, {
-      ...{
-        ...own,
-        route: 'teams.set',
-        label: 'Change',
-        removes: { limits: 'null', budget: 'null', labels: 'null' },
-      },
+      ...{ ...own, route: 'teams.set', label: 'Change' },
+      removes: { limits: 'null', budget: 'null', labels: 'null' },
       fields: [labelsField(record), ...termsFields(record), REASON],
     }),
     actionForm(request, {
-      ...own,
-      back: '/console/teams',
-      route: 'teams.remove',
-      label: 'Remove',
-      fields: [REASON],
+      ...{ ...own, route: 'teams.remove', label: 'Remove', back: '/console/teams', fields: [REASON] },
       warning: 'Its holders stay, without a team.',
     }),
   ];

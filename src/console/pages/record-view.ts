@@ -98,6 +98,8 @@ export interface Field {
   readonly type?: 'text' | 'search' | 'date' | 'checkbox';
 }
 
+/** Why somebody makes a change. */
+export const REASON: Field = { name: 'text.reason', label: 'Reason' };
 const WRONG = html` aria-invalid="true" aria-describedby="rejection" autofocus`;
 
 /** @param more attributes */
@@ -118,10 +120,8 @@ function input({ name, label, value = '', hint, options, type = 'text' }: Field,
 function inputs(fields: readonly Field[], rejected: ConsoleRequest['rejected']): Html {
   if (rejected === undefined) return html`${fields.map((field) => input(field))}`;
   const { values, error } = rejected;
-  const wrong = faultyField(
-    fields.map(({ name }) => name),
-    error,
-  );
+  const names = fields.map(({ name }) => name);
+  const wrong = faultyField(names, error);
   const focus = wrong === undefined ? html` tabindex="-1" autofocus` : NOTHING;
   const again = fields.map((field) =>
     input({ ...field, value: values.get(field.name) ?? '' }, field.name === wrong ? WRONG : NOTHING),
@@ -139,10 +139,7 @@ export function searchForm(
   submit = 'Search',
   finds?: string,
 ): Html {
-  const given = fields.map((field) => ({
-    ...field,
-    value: url.searchParams.get(field.name) ?? field.value,
-  }));
+  const given = fields.map((field) => ({ ...field, value: url.searchParams.get(field.name) ?? field.value }));
   const shownAgain = rejected?.call === undefined ? rejected : undefined;
   const live = finds === undefined ? NOTHING : html` data-finds="${finds}"`;
   return html`<form class="fields" method="get" action="${url.pathname}" role="search" aria-label="${submit}"${live}>${inputs(given, shownAgain)}<button class="small">${submit}</button></form>`;
@@ -181,9 +178,8 @@ export function actionForm(
   }
   const { route, label, params = {}, fields = [], record, removes = {}, warning, back } = action;
   const was = Object.entries(removes).map(([name, removal]) => {
-    const value = record === undefined ? undefined : member(record, name);
-    const names = typeof value === 'object' && value !== null ? Object.keys(value).join(',') : '';
-    return [`was.${name}.${removal}`, names] as const;
+    const names = Object.keys(member(record ?? {}, name) ?? {});
+    return [`was.${name}.${removal}`, names.join(',')] as const;
   });
   const hidden = [
     [CSRF_FIELD, operator.csrf ?? ''],

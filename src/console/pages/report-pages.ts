@@ -17,6 +17,7 @@ import {
   listOf,
   member,
   ORDER_COLUMNS,
+  REASON,
   searchForm,
   table,
   titleOf,
@@ -28,12 +29,7 @@ const USAGE_FIELDS: readonly Field[] = [
   { name: 'since', label: 'Since', value: '7d', hint: 'such as 7d or 2030-01-31' },
   { name: 'until', label: 'Until' },
   { name: 'month', label: 'Month', hint: 'in place of both: 2030-01' },
-  {
-    name: 'by',
-    label: 'By',
-    value: 'day',
-    hint: 'such as team,model',
-  },
+  { name: 'by', label: 'By', value: 'day', hint: 'such as team,model' },
   { name: 'team', label: 'Team' },
   { name: 'model', label: 'Model' },
 ];
@@ -55,9 +51,7 @@ export async function usageCsv({ desk, url }: Pick<ConsoleRequest, 'desk' | 'url
 async function usagePage(request: ConsoleRequest): Promise<Html> {
   const { url, desk } = request;
   const query = usageQuery(url);
-  const report = await readRoute(request, 'usage.report', {
-    query: { ...query, limit: String(MAX_LINES) },
-  });
+  const report = await readRoute(request, 'usage.report', { query: { ...query, limit: String(MAX_LINES) } });
   const rows = listOf(report, 'lines');
   const totals: unknown = member(report, 'totals');
   const columns = Object.keys(rows[0] ?? {});
@@ -128,20 +122,15 @@ function targets(value: unknown): Html {
 async function orderPage(request: ConsoleRequest): Promise<Html> {
   const { id, desk } = request;
   const record = await readRoute(request, 'orders.show', { params: { order: id } });
-  const reason: Field = { name: 'text.reason', label: 'Reason' };
-  const own = {
-    role: 'support',
-    params: { order: id },
-    record,
-    back: `/console/orders/${encodeURIComponent(id)}`,
-  } as const;
+  const back = `/console/orders/${encodeURIComponent(id)}`;
+  const own = { role: 'support', params: { order: id }, record, back } as const;
   const actions = [
     actionForm(request, { ...own, route: 'orders.check', label: 'Ask the provider again' }),
     actionForm(request, {
       ...own,
       route: 'orders.paid',
       label: 'Mark as paid',
-      fields: [{ name: 'text.until', label: 'Until', hint: 'such as 2030-01-31' }, reason],
+      fields: [{ name: 'text.until', label: 'Until', hint: 'such as 2030-01-31' }, REASON],
     }),
     actionForm(request, {
       ...own,
@@ -150,7 +139,7 @@ async function orderPage(request: ConsoleRequest): Promise<Html> {
       fields: [
         { name: 'flag.now', label: 'At once', type: 'checkbox' },
         { name: 'flag.undo', label: 'Undo a cancellation', type: 'checkbox' },
-        reason,
+        REASON,
       ],
       warning: 'The subscription ends with its period.',
     }),
@@ -158,7 +147,7 @@ async function orderPage(request: ConsoleRequest): Promise<Html> {
       ...own,
       route: 'orders.refund',
       label: 'Refund',
-      fields: [reason],
+      fields: [REASON],
       warning: 'The payment goes back, and the holder falls to Free.',
     }),
   ];

@@ -4,7 +4,18 @@ import { packageScript } from '../../billing/pages/page-scripts.ts';
 import { upstreamRecords } from '../api/api-records.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { readRoute } from './page-call.ts';
-import { actionForm, asOf, card, facts, link, listOf, member, nextLink, table } from './record-view.ts';
+import {
+  actionForm,
+  asOf,
+  card,
+  facts,
+  link,
+  listOf,
+  member,
+  nextLink,
+  REASON,
+  table,
+} from './record-view.ts';
 
 /** Shows figures as the gateway sends them, by the ids of their elements. */
 export const LIVE = packageScript('console/pages/live.js');
@@ -37,11 +48,7 @@ function service(request: ConsoleRequest, record: object, back: string): Html {
   const name = String(member(record, 'upstream'));
   const isDrained = member(record, 'drained') !== null;
   const own = { role: 'admin', back, params: { name } } as const;
-  const reason = { name: 'text.reason', label: 'Reason' };
-  const drain = actionForm(request, {
-    ...own,
-    ...{ route: 'upstreams.drain', label: 'Drain', fields: [reason] },
-  });
+  const drain = actionForm(request, { ...own, route: 'upstreams.drain', label: 'Drain', fields: [REASON] });
   const resume = actionForm(request, { ...own, route: 'upstreams.resume', label: 'Resume' });
   if (drain === NOTHING) return NOTHING;
   const hidden = html` hidden`;
