@@ -1,6 +1,6 @@
 // The figures of the page *Now*: what the counters of this gateway gained in the last minute, and the states of the upstreams. One sampler
 // serves all viewers, and rests while nobody looks.
-import { type ERRORS, GatewayError, ERRORS as RULES } from '../errors.ts';
+import { ERRORS, GatewayError } from '../errors.ts';
 
 const SAMPLE_MS = 5000;
 /** States change less often than counters, and matter more. */
@@ -104,35 +104,30 @@ export function sumsOf(text: string): Sample['sums'] {
   return sums;
 }
 
+const SUMMED: readonly string[] = [
+  ...['tollgate_requests_in_flight', 'tollgate_realtime_sessions', 'tollgate_cost_total'],
+  'gen_ai_client_token_usage_sum',
+  'gen_ai_server_time_to_first_token_seconds_sum',
+  'gen_ai_server_time_to_first_token_seconds_count',
+];
+
 function keyOf(name: string, labels: Readonly<Record<string, string | undefined>>): string | undefined {
-  switch (name) {
-    case 'tollgate_request_outcomes_total':
-      if (labels['route']?.startsWith('/v1') !== true) return undefined;
-      return labels['outcome'] === 'ok'
-        ? 'ok'
-        : faultOf(labels['outcome'] ?? '', labels['upstream'] ?? 'none');
-    case 'tollgate_requests_in_flight':
-    case 'tollgate_realtime_sessions':
-    case 'tollgate_cost_total':
-      return name;
-    case 'gen_ai_client_token_usage_sum':
-    case 'gen_ai_server_time_to_first_token_seconds_sum':
-    case 'gen_ai_server_time_to_first_token_seconds_count':
-      return name;
-  }
-  return undefined;
+  if (SUMMED.includes(name)) return name;
+  const { route, outcome = '', upstream = 'none' } = labels;
+  if (name !== 'tollgate_request_outcomes_total' || route?.startsWith('/v1') !== true) return undefined;
+  return outcome === 'ok' ? 'ok' : faultOf(outcome, upstream);
 }
+
+const STATUSES: ReadonlyMap<string, number> = new Map(
+  Object.entries(ERRORS).map(([code, { status }]) => [code, status]),
+);
 
 /** Whose fault an error is: of the client, of an upstream, or of the gateway. */
 function faultOf(code: string, upstream: string): 'client' | 'upstream' | 'gateway' {
-  const rule: { readonly status: number } | undefined = isCode(code) ? RULES[code] : undefined;
+  const status = STATUSES.get(code);
   if (code.startsWith('upstream_') || code.startsWith('stream_')) return 'upstream';
-  if (rule !== undefined && rule.status < 500 && rule.status !== 406) return 'client';
+  if (status !== undefined && status < 500 && status !== 406) return 'client';
   return upstream === 'none' ? 'gateway' : 'upstream';
-}
-
-function isCode(code: string): code is keyof typeof ERRORS {
-  return Object.hasOwn(RULES, code);
 }
 
 function figuresOf(samples: readonly Sample[], currency: string | undefined): Figures {
@@ -145,13 +140,11 @@ function figuresOf(samples: readonly Sample[], currency: string | undefined): Fi
   const firsts = gain('gen_ai_server_time_to_first_token_seconds_count');
   const seconds = firsts === 0 ? undefined : gain('gen_ai_server_time_to_first_token_seconds_sum') / firsts;
   const cost = rate('tollgate_cost_total');
-  const requests = ['ok', 'client', 'upstream', 'gateway'].map(rate);
+  const kinds = ['ok', 'client', 'upstream', 'gateway'];
+  const requests =
+    samples.length < 2 ? undefined : kinds.reduce((sum, kind) => sum + gain(kind), 0) / minutes;
   return {
-    requests: text(
-      requests.some((each) => each === undefined)
-        ? undefined
-        : requests.reduce<number>((sum, each) => sum + (each ?? 0), 0),
-    ),
+    requests: text(requests),
     client: text(rate('client')),
     upstream: text(rate('upstream')),
     gateway: text(rate('gateway')),

@@ -59,7 +59,8 @@ export class OperatorSessions {
     if (found === undefined) return undefined;
     const { session, operator } = found;
     const now = this.#now();
-    const since = (at: string) => now - Date.parse(at);
+    const at = new Date(now).toISOString();
+    const since = (time: string) => now - Date.parse(time);
     if (since(session.usedAt) > IDLE_MS || since(session.createdAt) > LIFETIME_MS) {
       await this.#store.endSession(session.id);
       return undefined;
@@ -67,17 +68,11 @@ export class OperatorSessions {
     if (!hash.equals(session.hash)) {
       if (since(session.rotatedAt) <= GRACE_MS) return { session, operator, replacement: undefined };
       await this.#store.endSession(session.id);
-      const by = { actor: `operator:${operator.name}`, reason: 'a replaced cookie was sent again' };
-      const event = operatorEvent(
-        'session.end',
-        operator.name,
-        { ...by, at: new Date(now).toISOString() },
-        {},
-      );
+      const by = { actor: `operator:${operator.name}`, reason: 'a replaced cookie was sent again', at };
+      const event = operatorEvent('session.end', operator.name, by, {});
       await this.#store.addEvent({ ...event, address });
       return undefined;
     }
-    const at = new Date(now).toISOString();
     if (since(session.rotatedAt) > ROTATE_MS) {
       const replacement = newSecret();
       const isOurs = await this.#store.rotateSession(session.id, hash, hashOf(replacement), at);

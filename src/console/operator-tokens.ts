@@ -8,7 +8,7 @@ import { Key } from '../auth/key/key.ts';
 import { GatewayError } from '../errors.ts';
 import { RecentMap } from '../recent-map.ts';
 import type { Authorship } from '../store/key-record.ts';
-import type { NewOperatorEvent, OperatorRecord, Role, StoredToken } from '../store/operator-record.ts';
+import type { NewOperatorEvent, OperatorRecord, StoredToken } from '../store/operator-record.ts';
 import type { Store } from '../store/store.ts';
 
 /** Differs from keys, so that secret scanners can tell it, and nobody uses one for the other. */
@@ -70,11 +70,7 @@ export function operatorEvent(
  */
 export async function addOperator(
   parts: TokenParts,
-  {
-    name,
-    role,
-    expiresAt,
-  }: { readonly name: string; readonly role: Role; readonly expiresAt: string | null },
+  { name, role, expiresAt }: Pick<OperatorRecord, 'name' | 'role' | 'expiresAt'>,
   by: Authorship,
 ): Promise<IssuedToken | undefined> {
   const { token, outcome } = await mint(parts, expiresAt, (stored) => {
@@ -98,10 +94,8 @@ export async function rotateOperator(
 ): Promise<IssuedToken | undefined> {
   const { token, outcome } = await mint(parts, expiresAt, (stored) => {
     const after = operatorFields({ ...operator, ...stored });
-    const event = operatorEvent('operators.rotate', operator.name, by, {
-      before: operatorFields(operator),
-      after,
-    });
+    const change = { before: operatorFields(operator), after };
+    const event = operatorEvent('operators.rotate', operator.name, by, change);
     return parts.store.operators.replaceToken(operator.id, stored, parts.isRecorded ? null : event);
   });
   return outcome === 'unknown' ? undefined : token;
@@ -138,26 +132,21 @@ export class OperatorTokens {
     this.#parts = parts;
     this.#now = now;
     this.#ofAddress = new FailureLimit(() => ATTEMPTS_OF_ADDRESS, now, addressBlock);
-    this.#ofPrefix = new FailureLimit(
-      () => ATTEMPTS_OF_PREFIX,
-      now,
-      (text) => text,
-    );
+    this.#ofPrefix = new FailureLimit(() => ATTEMPTS_OF_PREFIX, now, String);
   }
 
-  /**
-   * @throws GatewayError `invalid_operator`, `too_many_sign_ins`, `store_unavailable`, `key_hashing_overloaded`
-   */
+  /** @throws GatewayError `invalid_operator`, `too_many_sign_ins`, `store_unavailable`, `key_hashing_overloaded` */
   async verify(text: string, address: string): Promise<OperatorRecord> {
     const digest = createHash('sha256').update(text).digest('base64');
     const key = text.startsWith(TOKEN_PREFIX) ? Key.parse(text.slice(TOKEN_PREFIX.length)) : undefined;
     const isVerified = this.#verified.has(digest);
     if (!isVerified) this.#countAttempt(address, key?.prefix);
     if (key === undefined) throw new GatewayError('invalid_operator');
-    const operator = await this.#parts.store.operators.findOperator({ prefix: key.prefix });
-    if (operator === undefined || !timingSafeEqual(operator.hmac, this.#parts.secret.operatorDigest(key)))
+    const { store, secret, hasher } = this.#parts;
+    const operator = await store.operators.findOperator({ prefix: key.prefix });
+    if (operator === undefined || !timingSafeEqual(operator.hmac, secret.operatorDigest(key)))
       throw new GatewayError('invalid_operator');
-    if (!isVerified && !(await this.#parts.hasher.verify(operator.argon2, key)))
+    if (!isVerified && !(await hasher.verify(operator.argon2, key)))
       throw new GatewayError('invalid_operator');
     this.requireValid(operator);
     this.#verified.set(digest, true);
