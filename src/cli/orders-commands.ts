@@ -14,14 +14,13 @@ import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Outbound } from '../upstream/outbound/outbound.ts';
 import { readTime, UsageError } from './program/arguments.ts';
 import {
-  CONFIG,
   choice,
   command,
   flag,
   type Given,
   group,
-  JSON_OUTPUT,
   type Operand,
+  SHOW_OPTIONS,
   text,
 } from './program/command.ts';
 import { print, writeList } from './program/table.ts';
@@ -29,7 +28,6 @@ import { type CommandIo, write } from './program/terminal.ts';
 import { fieldLines, openFleet, withStore } from './support-desk.ts';
 
 const DAY = 86_400_000;
-const DESK = { json: JSON_OUTPUT, config: CONFIG } as const;
 const ORDER: Operand = { name: 'ORDER', about: 'the order, or its payment session' };
 const EXAMPLE = '5b1f7c1e-8d3a-4a3b-9f0e-0c7d2f6a9e21';
 
@@ -53,8 +51,7 @@ const COLUMNS = ['created_at', 'order', 'tier', 'state', 'standing', 'paid_until
 const list = command('list', 'list orders, oldest first', {
   options: {
     state: choice(ORDER_STATES, 'STATE', 'only in this state'),
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: ['orders list --state paid', 'orders list --json'],
   run: (given, io) =>
@@ -67,7 +64,7 @@ const list = command('list', 'list orders, oldest first', {
 
 const show = command('show', 'show an order', {
   operand: ORDER,
-  options: DESK,
+  options: SHOW_OPTIONS,
   examples: [`orders show ${EXAMPLE}`],
   run: (given, io, operand) =>
     withStore(given, io, 'must exist', async (store) => {
@@ -77,7 +74,7 @@ const show = command('show', 'show an order', {
 
 const check = command('check', 'reconcile an order with the payment provider', {
   operand: ORDER,
-  options: DESK,
+  options: SHOW_OPTIONS,
   examples: [`orders check ${EXAMPLE}`],
   run: onOrder(({ order, reconciliation }) => reconciliation.settle(order.id)),
 });
@@ -87,7 +84,7 @@ const cancel = command('cancel', 'end the subscription of an order with the paid
   options: {
     now: flag('end it and its tier at once', ['undo']),
     undo: flag('take a cancellation back', ['now']),
-    ...DESK,
+    ...SHOW_OPTIONS,
   },
   examples: [`orders cancel ${EXAMPLE}`, `orders cancel ${EXAMPLE} --now`],
   run: onOrder(async ({ order, provider, reconciliation }, { now, undo }) => {
@@ -105,7 +102,7 @@ const cancel = command('cancel', 'end the subscription of an order with the paid
 
 const refund = command('refund', 'refund the last payment in full, and end the subscription and its tier', {
   operand: ORDER,
-  options: DESK,
+  options: SHOW_OPTIONS,
   examples: [`orders refund ${EXAMPLE}`],
   run: onOrder(async ({ order, provider, reconciliation }) => {
     if (order.paidAt === null) throw new Error('nothing was paid for the order');
@@ -119,7 +116,7 @@ const portalLink = command(
   'print the URL of the customer portal, for the buyer of the order',
   {
     operand: ORDER,
-    options: DESK,
+    options: SHOW_OPTIONS,
     examples: [`orders portal-link ${EXAMPLE}`],
     run: onOrder(async ({ order, provider, config }) => {
       const url = await provider.portal(order, config.dynamic.public_url);
@@ -131,7 +128,10 @@ const portalLink = command(
 
 const paid = command('paid', 'mark an order by invoice as paid', {
   operand: ORDER,
-  options: { until: text('TIME', 'the end of the period that was paid, such as 2030-01-31 or 30d'), ...DESK },
+  options: {
+    until: text('TIME', 'the end of the period that was paid, such as 2030-01-31 or 30d'),
+    ...SHOW_OPTIONS,
+  },
   examples: [`orders paid ${EXAMPLE} --until 2030-01-31`],
   run: onOrder(async ({ order, provider, reconciliation }, { until }) => {
     if (!(provider instanceof InvoiceProvider))
@@ -156,7 +156,7 @@ function endOfPeriod(until: string): number {
 
 const trust = command('trust', 'release an order that a fraud warning holds', {
   operand: ORDER,
-  options: DESK,
+  options: SHOW_OPTIONS,
   examples: [`orders trust ${EXAMPLE}`],
   run: onOrder(async ({ order, store, reconciliation }) => {
     const at = new Date().toISOString();
@@ -169,7 +169,7 @@ const trust = command('trust', 'release an order that a fraud warning holds', {
 
 const lapse = command('lapse', 'simulate a payment event, with the test provider', {
   operand: ORDER,
-  options: { as: choice(FAKE_EVENTS, 'EVENT', 'the default is failed'), ...DESK },
+  options: { as: choice(FAKE_EVENTS, 'EVENT', 'the default is failed'), ...SHOW_OPTIONS },
   examples: [`orders lapse ${EXAMPLE} --as refunded`],
   run: onOrder(async ({ order, config, provider, reconciliation }, { as: event = 'failed' }) => {
     if (!(provider instanceof FakeProvider))
@@ -196,7 +196,7 @@ interface Desk {
 }
 
 /** Runs `work` on the named order and prints its result: the order, or a line. */
-function onOrder<Options extends Given<typeof DESK>>(
+function onOrder<Options extends Given<typeof SHOW_OPTIONS>>(
   work: (desk: Desk, given: Options) => Promise<Order | string>,
 ) {
   return (given: Options, io: CommandIo, operand: string): Promise<number> =>

@@ -9,7 +9,7 @@ import { CHAT } from '../../proxy/endpoints/json-endpoints.ts';
 import { requestOf, routeOf } from '../../proxy/request/example-request.ts';
 import { fetchLiveState, forecastOf, mergedStates } from '../live-state.ts';
 import { UsageError } from '../program/arguments.ts';
-import { CONFIG, choice, command, JSON_OUTPUT, text } from '../program/command.ts';
+import { choice, command, SHOW_OPTIONS, text } from '../program/command.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { readInput } from '../support-command.ts';
 import { endpointOf, explain, orderOf } from './explanation.ts';
@@ -38,8 +38,7 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
       'the JSON body of a request, - for the standard input: show what each target would be sent',
     ),
     cacheKey: text('KEY', 'the order of the targets for this prompt_cache_key, with balance: affinity'),
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: [
     'explain gpt-4o --tier Pro',

@@ -10,26 +10,25 @@ import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
 import {
-  CONFIG,
   choice,
   command,
   type Definition,
   flag,
   type Given,
   group,
-  JSON_OUTPUT,
   type Operand,
   required,
+  SHOW_OPTIONS,
   text,
 } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
 import type { CommandIo } from '../program/terminal.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
-import { ownText, termsTexts } from '../terms-fields.ts';
+import { termsTexts } from '../terms-fields.ts';
 import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
 import {
-  AUTHOR_OPTIONS,
   actorOf,
+  CHANGE_OPTIONS,
   holderId,
   holderOperand,
   LABEL,
@@ -41,13 +40,13 @@ import {
   REMOVED_LABEL,
   readName,
   requireLabels,
+  shownOwner,
   teamNamed,
   termsOptions,
   termsOptionsOf,
   writeMissingLabels,
 } from './owner-options.ts';
 
-const CHANGE = { ...AUTHOR_OPTIONS, json: JSON_OUTPUT, config: CONFIG } as const;
 const HOLDER: Operand = { name: 'HOLDER', about: 'the id of the holder, or the prefix of one of its keys' };
 const EXAMPLE = '1f6f4c52-3f0c-4c5e-8f3c-0d6a2a5c7e11';
 const APPLY = { many: 'apply it', one: 'applies it' };
@@ -62,13 +61,13 @@ export function holderChanges(of: string, operand: Operand, example: string): re
   const definition = (name: string, about: string, wanted: HolderChange, is: string) =>
     command(name, about, {
       operand,
-      options: CHANGE,
+      options: CHANGE_OPTIONS,
       examples: [`${of} ${name} ${example} --reason "chargeback 4711"`],
       run: (given, io, holder) => change(given, holder, wanted, is, io),
     });
   const tier = command('tier', 'change the tier of a holder, with all its keys', {
     operand,
-    options: { tier: required(choice(TIERS, 'TIER', 'the new tier')), ...CHANGE },
+    options: { tier: required(choice(TIERS, 'TIER', 'the new tier')), ...CHANGE_OPTIONS },
     examples: [`${of} tier ${example} --tier Pro --reason "paid by invoice"`],
     run: (given, io, holder) => change(given, holder, { tier: given.tier }, `has the tier ${given.tier}`, io),
   });
@@ -87,8 +86,7 @@ const list = command('list', 'list holders', {
     team: text('NAME', 'only of this team'),
     tier: choice(TIERS, 'TIER', 'only of this tier'),
     standing: choice(BILLING_STATUSES, 'STATE', 'only in this state'),
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: ['holders list --team search', 'holders list --label env=prod --json'],
   run: (given, io) => {
@@ -100,14 +98,14 @@ const list = command('list', 'list holders', {
       const filter = { name, tier, standing, labels, teamId };
       const page = (limit: number, last?: HolderSummary) =>
         store.organisation.searchHolders(filter, limit, last?.id);
-      return writeList(io, given.json, page, holderFields, COLUMNS, shownOf);
+      return writeList(io, given.json, page, holderFields, COLUMNS, shownOwner);
     });
   },
 });
 
 const show = command('show', 'show a holder and its keys', {
   operand: HOLDER,
-  options: { json: JSON_OUTPUT, config: CONFIG },
+  options: SHOW_OPTIONS,
   examples: [`holders show ${EXAMPLE}`, 'holders show 0123abcd --json'],
   run: async (given, io, operand) => {
     const named = await holderOperand(operand, io);
@@ -139,7 +137,7 @@ const set = command('set', 'change a holder', {
     removeLabel: REMOVED_LABEL,
     ...termsOptionsOf('its tier'),
     ...MODEL_LIMIT_OPTIONS,
-    ...CHANGE,
+    ...CHANGE_OPTIONS,
   },
   examples: [
     `holders set ${EXAMPLE} --name "Search team" --team search --label env=prod`,
@@ -173,7 +171,7 @@ const set = command('set', 'change a holder', {
 
 /** @param more what else changes, which depends on the store */
 async function change(
-  given: Given<typeof CHANGE>,
+  given: Given<typeof CHANGE_OPTIONS>,
   operand: string,
   wanted: HolderChange,
   is: string,
@@ -189,14 +187,14 @@ async function change(
     // Needs no secret, like a revocation: the replicas re-read the store.
     const needs = wanted.standing === undefined ? 'tier' : 'suspension';
     const announcer = fleet?.confirmingAnnouncer(needs);
-    const by = { reason: given.reason, actor: actorOf(given, io) };
-    const outcome = await changeHolder({ store, announcer }, id, full, by.reason, by.actor);
+    const outcome = await changeHolder({ store, announcer }, id, full, given.reason, actorOf(given, io));
     if (outcome.kind === 'unknown') throw noSuchHolder();
     const { kind, records } = outcome;
     const result = fleet?.result;
     const names = records.map((record) => record.prefix).join(', ');
     const active = `Active keys: ${names}. ${broadcastText(result, APPLY.many)}`;
     const whose = names === '' ? 'It has no active keys.' : active;
+    const done = kind === 'same' ? `${is === 'is changed' ? 'is' : is} as before` : is;
     return await writeChange(
       given,
       io,
@@ -204,19 +202,13 @@ async function change(
       { ...APPLY, what: WHAT[needs] },
       {
         fields: { outcome: kind, holder: id, keys: records.map(publicFields) },
-        text: `The holder ${isPrefix(named) ? `of ${named}` : named} ${kind === 'same' ? `${is.replace(/^is changed$/, 'is')} as before` : is}. ${whose}`,
+        text: `The holder ${isPrefix(named) ? `of ${named}` : named} ${done}. ${whose}`,
       },
     );
   });
 }
 
 const COLUMNS = ['holder', 'tier', 'standing', 'keys', 'last_used', 'team', 'name', 'labels', 'limits'];
-
-/** What the list shows otherwise than the JSON. */
-const shownOf = ({ labels, terms }: HolderSummary) => ({
-  labels: labelText(labels) || null,
-  limits: ownText(terms),
-});
 
 export const HOLDERS = group('holders', 'find and change holders of keys', [
   list,

@@ -6,18 +6,12 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
 import { wholeKey } from '../../console/owner-records.ts';
 import { listedFields, publicFields } from '../../console/record-fields.ts';
-import {
-  KEY_STATES,
-  type KeyChange,
-  type KeyFilter,
-  type KeySummary,
-  type ListedKey,
-} from '../../store/key-record.ts';
+import { KEY_STATES, type KeyFilter, type KeySummary, type ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { orderLine } from '../orders-commands.ts';
 import { readTime, UsageError } from '../program/arguments.ts';
-import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
+import { choice, command, flag, group, SHOW_OPTIONS, text } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
 import { write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
@@ -26,9 +20,10 @@ import { ownText, termsTexts } from '../terms-fields.ts';
 import { holderChanges } from './holder-commands.ts';
 import { ISSUE, KEY_OPTIONS, LIMITS_OF_KEY, PREFIX, ROTATE } from './new-key-commands.ts';
 import {
-  AUTHOR_OPTIONS,
   actorOf,
   authorOf,
+  authorText,
+  CHANGE_OPTIONS,
   LABEL_FILTER,
   labelOptions,
   labelText,
@@ -53,8 +48,7 @@ const listKeys = command('list', 'list keys', {
     label: LABEL_FILTER,
     unusedSince: text('TIME', 'only unused since, such as 30d, or never used'),
     expiresBefore: text('TIME', 'only those that end before, such as 30d'),
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: ['keys list --tier Pro --state active', 'keys list --unused-since 30d --json'],
   run: (given, io) => {
@@ -97,7 +91,7 @@ const events = showCommand('events', 'show the history of a key', false);
 function showCommand(name: string, about: string, isWhole: boolean) {
   return command(name, about, {
     operand: PREFIX,
-    options: { json: JSON_OUTPUT, config: CONFIG },
+    options: SHOW_OPTIONS,
     examples: [`keys ${name} 0123abcd`, `keys ${name} 0123abcd --json`],
     run: async (given, io, operand) => {
       const prefix = await readPrefix(operand, io);
@@ -106,20 +100,19 @@ function showCommand(name: string, about: string, isWhole: boolean) {
         if (key === undefined) throw noSuchKey();
         const record = await wholeKey(store, dynamic, key);
         const { tier_limits: _limits, tier_budget: _budget, events, orders, ...own } = record;
-        if (!isWhole) return print(io, given.json, events, events.map(eventLine));
+        const history = events.map(
+          (event) => `${event.at}  ${event.kind}, version ${event.version}${authorText(event)}`,
+        );
+        if (!isWhole) return print(io, given.json, events, history);
         const texts = termsTexts(key.terms, undefined, dynamic.currency);
         const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
         const ordered =
           orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
-        const history = events.map((event) => `  ${eventLine(event)}`);
-        return print(io, given.json, record, [...lines, 'events', ...history, ...ordered]);
+        const indented = history.map((line) => `  ${line}`);
+        return print(io, given.json, record, [...lines, 'events', ...indented, ...ordered]);
       });
     },
   });
-}
-
-function eventLine({ at, kind, version, actor, reason }: Omit<KeyChange, 'id' | 'prefix'>): string {
-  return `${at}  ${kind}, version ${version}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
 }
 
 const set = command('set', 'change a key', {
@@ -129,9 +122,7 @@ const set = command('set', 'change a key', {
     ...KEY_OPTIONS,
     noName: flag('remove the name'),
     noExpiry: flag('remove the end'),
-    ...AUTHOR_OPTIONS,
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...CHANGE_OPTIONS,
   },
   examples: ['keys set 0123abcd --name ci --expires 90d', 'keys set 0123abcd --budget none/day --models all'],
   run: async (given, io, operand) => {
@@ -170,7 +161,7 @@ const set = command('set', 'change a key', {
 const revoke = command('revoke', 'revoke a key', {
   detail: 'Requests in flight finish; with --reason compromised they end at once.',
   operand: PREFIX,
-  options: { ...AUTHOR_OPTIONS, json: JSON_OUTPUT, config: CONFIG },
+  options: CHANGE_OPTIONS,
   examples: ['keys revoke 0123abcd', 'keys revoke 0123abcd --reason compromised'],
   run: async (given, io, operand) => {
     const prefix = await readPrefix(operand, io);
@@ -191,12 +182,8 @@ const revoke = command('revoke', 'revoke a key', {
         text: `${ended} ${broadcastText(result, REJECT.many)}`,
       });
       const latest = await latestOf(store, record);
-      if (latest.prefix !== prefix && latest.state === 'active') {
-        await write(
-          io.stderr,
-          `It was rotated, and its successor ${latest.prefix} is active. To end the access, revoke that one.\n`,
-        );
-      }
+      const hint = `It was rotated, and its successor ${latest.prefix} is active. To end the access, revoke that one.\n`;
+      if (latest.prefix !== prefix && latest.state === 'active') await write(io.stderr, hint);
       // A rotated key is invalid already but cannot become revoked, so the command fails.
       return record.state === 'revoked' ? code : 1;
     });
@@ -215,16 +202,8 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
 }
 
 const COLUMNS = [
-  'prefix',
-  'state',
-  'tier',
-  'created_at',
-  'ends_at',
-  'last_used',
-  'holder',
-  'holder_name',
-  'name',
-  'limits',
+  ...['prefix', 'state', 'tier', 'created_at', 'ends_at', 'last_used'],
+  ...['holder', 'holder_name', 'name', 'limits'],
 ];
 
 /** What the list shows otherwise than the JSON. */

@@ -13,7 +13,7 @@ import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { broadcastFields, broadcastText, isConfirmed, warnings } from '../fleet-action.ts';
 import { findOrder } from '../orders-commands.ts';
 import { UsageError } from '../program/arguments.ts';
-import { CONFIG, choice, command, JSON_OUTPUT, list, text } from '../program/command.ts';
+import { CONFIG, choice, command, list, text } from '../program/command.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
 import { openFleet, withStore } from '../support-desk.ts';
@@ -22,6 +22,7 @@ import {
   AUTHOR_OPTIONS,
   actorOf,
   authorOf,
+  CHANGE_OPTIONS,
   holderOperand,
   labelOptions,
   noSuchHolder,
@@ -136,9 +137,7 @@ export const ROTATE = command(
     operand: PREFIX,
     options: {
       overlap: text('DURATION', 'how long the old key stays valid, such as 24h'),
-      ...AUTHOR_OPTIONS,
-      json: JSON_OUTPUT,
-      config: CONFIG,
+      ...CHANGE_OPTIONS,
     },
     examples: ['keys rotate 0123abcd', 'keys rotate 0123abcd --overlap 24h --reason "asked for by mail"'],
     run: async (given, io, operand) => {

@@ -21,8 +21,8 @@ import {
   flag,
   type Given,
   group,
-  JSON_OUTPUT,
   required,
+  SHOW_OPTIONS,
 } from '../program/command.ts';
 import { writeList } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
@@ -86,9 +86,8 @@ const REMOVE = command('remove', 'remove an operator; the token and the sessions
   run: (given, io, name) =>
     withOperators(given, io, 'must exist', async (store, by) => {
       const operator = await findOperator(store, name);
-      const event = operatorEvent('operators.remove', operator.name, by, {
-        before: operatorFields(operator),
-      });
+      const change = { before: operatorFields(operator) };
+      const event = operatorEvent('operators.remove', operator.name, by, change);
       await store.operators.removeOperator(operator.id, isRecorded(io) ? null : event);
       await write(io.stdout, `Removed the operator ${operator.name}.\n`);
       return 0;
@@ -96,15 +95,14 @@ const REMOVE = command('remove', 'remove an operator; the token and the sessions
 });
 
 const LIST = command('list', 'list the operators', {
-  options: { json: JSON_OUTPUT, config: CONFIG },
+  options: SHOW_OPTIONS,
   examples: ['operators list'],
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store) => {
       const page = async (_limit: number, last?: OperatorRecord) =>
         last === undefined ? store.operators.listOperators(MAX_LISTED) : [];
-      return writeList(io, given.json, page, operatorFields, COLUMNS, ({ expiresAt }) => ({
-        expires_at: expiresAt ?? 'never',
-      }));
+      const shown = ({ expiresAt }: OperatorRecord) => ({ expires_at: expiresAt ?? 'never' });
+      return writeList(io, given.json, page, operatorFields, COLUMNS, shown);
     }),
 });
 
@@ -138,13 +136,7 @@ function isRecorded({ desk }: CommandIo): boolean {
 }
 
 /** RFC 3339, UTC; null for a token that does not expire. */
-function expiryOf({
-  expires,
-  noExpiry,
-}: {
-  readonly expires: string | undefined;
-  readonly noExpiry: boolean;
-}): string | null {
+function expiryOf({ expires, noExpiry }: Given<typeof EXPIRY>): string | null {
   return noExpiry ? null : (expires ?? readExpiry('90d', Date.now()));
 }
 

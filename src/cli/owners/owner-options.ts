@@ -6,13 +6,14 @@ import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import type { Terms } from '../../config/terms.ts';
 import { matchesModel } from '../../proxy/routes/access.ts';
-import { isPrefix, type LabelChange, type OwnerLabels } from '../../store/key-record.ts';
+import { type Authorship, isPrefix, type LabelChange, type OwnerLabels } from '../../store/key-record.ts';
 import type { Team } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { didYouMean, oneOf, readTime, UsageError } from '../program/arguments.ts';
-import { flag, type Given, list, text } from '../program/command.ts';
+import { flag, type Given, list, SHOW_OPTIONS, text } from '../program/command.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { readPrefix } from '../support-command.ts';
+import { ownText } from '../terms-fields.ts';
 import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts';
 
 /** As in Kubernetes, without the slash. */
@@ -24,6 +25,8 @@ export const AUTHOR_OPTIONS = {
   actor: text('NAME', 'for the history; the default is the user of the operating system'),
   reason: text('TEXT', 'for the history'),
 } as const;
+/** Of a command that changes a record and prints the result. */
+export const CHANGE_OPTIONS = { ...AUTHOR_OPTIONS, ...SHOW_OPTIONS } as const;
 export const LABEL = list('NAME=VALUE', 'a label');
 export const LABEL_FILTER = list('NAME=VALUE', 'only with this label; VALUE may end with *');
 export const REMOVED_LABEL = list('NAME', 'a label to remove');
@@ -137,6 +140,17 @@ export async function teamNamed(store: Store, name: string): Promise<Team> {
   const names = teams.map((each) => each.name);
   throw new Error(`there is no team with this name${didYouMean(name, names)}`);
 }
+
+/** ` by ann: left`, of an event of a history. */
+export function authorText({ actor, reason }: Pick<Authorship, 'actor' | 'reason'>): string {
+  return `${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
+}
+
+/** What lists show of a holder or a team otherwise than the JSON. */
+export const shownOwner = ({ labels, terms }: { readonly labels: OwnerLabels; readonly terms: Terms }) => ({
+  labels: labelText(labels) || null,
+  limits: ownText(terms),
+});
 
 /** Labels as text: `env=prod, team=search`. */
 export function labelText(labels: OwnerLabels): string {

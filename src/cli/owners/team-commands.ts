@@ -4,16 +4,18 @@ import { storableText } from '../../auth/stored-text.ts';
 import { NO_TERMS, type Terms } from '../../config/terms.ts';
 import { wholeTeam } from '../../console/owner-records.ts';
 import { teamFields, termsFields } from '../../console/record-fields.ts';
-import type { TeamEvent, TeamResult, TeamSummary } from '../../store/organisation-record.ts';
-import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
+import type { TeamResult, TeamSummary } from '../../store/organisation-record.ts';
+import { CONFIG, command, group, type Operand, SHOW_OPTIONS, text } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { fieldLines, withStore } from '../support-desk.ts';
-import { ownText, termsTexts } from '../terms-fields.ts';
+import { termsTexts } from '../terms-fields.ts';
 import { LIMIT_OPTIONS, LIMITS_HELP, limitOptions } from './limit-options.ts';
 import {
   AUTHOR_OPTIONS,
   authorOf,
+  authorText,
+  CHANGE_OPTIONS,
   LABEL,
   LABEL_FILTER,
   labelChangeOptions,
@@ -21,6 +23,7 @@ import {
   labelText,
   REMOVED_LABEL,
   requireLabels,
+  shownOwner,
   teamNamed,
   writeMissingLabels,
 } from './owner-options.ts';
@@ -28,9 +31,7 @@ import {
 const CHANGE = {
   label: LABEL,
   ...LIMIT_OPTIONS,
-  ...AUTHOR_OPTIONS,
-  json: JSON_OUTPUT,
-  config: CONFIG,
+  ...CHANGE_OPTIONS,
 } as const;
 const TEAM: Operand = { name: 'NAME', about: 'the name of the team' };
 const LIMITS_OF_TEAM = `All holders of the team share its limits. ${LIMITS_HELP}`;
@@ -56,8 +57,7 @@ const list = command('list', 'list teams', {
   options: {
     name: text('TEXT', 'only those whose names begin so'),
     label: LABEL_FILTER,
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: ['teams list', 'teams list --label cost=4* --json'],
   run: (given, io) => {
@@ -67,14 +67,14 @@ const list = command('list', 'list teams', {
       await requireLabels(store, Object.keys(labels));
       const page = (limit: number, last?: TeamSummary) =>
         store.organisation.listTeams({ ...filter, limit, after: last?.name });
-      return writeList(io, given.json, page, teamFields, COLUMNS, shownOf);
+      return writeList(io, given.json, page, teamFields, COLUMNS, shownOwner);
     });
   },
 });
 
 const show = command('show', 'show a team and its history', {
   operand: TEAM,
-  options: { json: JSON_OUTPUT, config: CONFIG },
+  options: SHOW_OPTIONS,
   examples: ['teams show search', 'teams show search --json'],
   run: (given, io, operand) =>
     withStore(given, io, 'must exist', async (store, { dynamic }) => {
@@ -84,7 +84,8 @@ const show = command('show', 'show a team and its history', {
       const { limits, budget } = termsTexts(team.terms, undefined, dynamic.currency);
       const texts = { labels: labelText(record.labels) || '-', limits, budget };
       const about = fieldLines({ name, created_at, ...texts }, 12);
-      return print(io, given.json, record, [...about, 'events', ...record.events.map(eventLine)]);
+      const events = record.events.map((event) => `  ${event.at}  ${event.what}${authorText(event)}`);
+      return print(io, given.json, record, [...about, 'events', ...events]);
     }),
 });
 
@@ -107,12 +108,8 @@ const set = command('set', 'change a team', {
       const isLimited = termsOf(team.terms) !== undefined;
       const terms = (before: Terms) => termsOf(before) ?? before;
       const changed = { ...change, ...(isLimited && { terms }) };
-      return writeResult(
-        given.json,
-        io,
-        'changed',
-        await store.organisation.changeTeam(team.id, changed, by),
-      );
+      const result = await store.organisation.changeTeam(team.id, changed, by);
+      return writeResult(given.json, io, 'changed', result);
     });
   },
 });
@@ -137,12 +134,6 @@ const remove = command('remove', 'remove a team without holders; its usage stays
 
 const COLUMNS = ['name', 'holders', 'labels', 'created_at', 'limits'];
 
-/** What the list shows otherwise than the JSON. */
-const shownOf = ({ labels, terms }: TeamSummary) => ({
-  labels: labelText(labels) || null,
-  limits: ownText(terms),
-});
-
 const OUTCOMES = { added: 'is added', changed: 'is changed', same: 'is as before' } as const;
 
 async function writeResult(
@@ -160,10 +151,6 @@ async function writeResult(
   const text = `The team ${name} ${OUTCOMES[outcome]}.`;
   await write(stdout, `${isJson ? JSON.stringify(fields) : text}\n`);
   return 0;
-}
-
-function eventLine({ at, what, actor, reason }: Omit<TeamEvent, 'id' | 'teamId'>): string {
-  return `  ${at}  ${what}${actor === null ? '' : ` by ${actor}`}${reason === null ? '' : `: ${reason}`}`;
 }
 
 export const TEAMS = group('teams', 'groups of holders', [add, list, show, set, remove]);

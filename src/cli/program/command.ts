@@ -111,6 +111,8 @@ export const CONFIG: OptionSpec<string> = {
   read: (given) => given,
 };
 export const JSON_OUTPUT = flag('print JSON');
+/** Of every command that shows something of the store. */
+export const SHOW_OPTIONS = { json: JSON_OUTPUT, config: CONFIG } as const;
 
 /** @param about one line for the help */
 export function command<const Known extends Options>(

@@ -8,14 +8,13 @@ import { DRAINS_CHANGED, isOver, shownDrain } from '../../upstream/state/drains.
 import type { UpstreamState } from '../../upstream/state/upstream-state.ts';
 import { broadcastText, type FleetAction } from '../fleet-action.ts';
 import { ageText, drainText, fetchLiveState, gatewayText, mergedStates } from '../live-state.ts';
-import { AUTHOR_OPTIONS, authorOf } from '../owners/owner-options.ts';
+import { authorOf, CHANGE_OPTIONS } from '../owners/owner-options.ts';
 import { countUpTo, didYouMean, readTime, UsageError } from '../program/arguments.ts';
-import { CONFIG, command, group, JSON_OUTPUT, type Operand, text } from '../program/command.ts';
+import { command, group, type Operand, SHOW_OPTIONS, text } from '../program/command.ts';
 import { print, tableOf } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { openFleet, withStore, writeChange } from '../support-desk.ts';
 
-const CHANGE = { ...AUTHOR_OPTIONS, json: JSON_OUTPUT, config: CONFIG } as const;
 const UPSTREAM: Operand = { name: 'NAME', about: 'an upstream of the configuration' };
 const DRAINING = { what: 'draining', cutOff: 'as soon as it reaches one of them' };
 const DRAIN: FleetAction = { many: 'send it no new requests', one: 'stops', ...DRAINING };
@@ -52,7 +51,7 @@ async function statesOf(config: Config, { upstreams }: Store, { desk }: CommandI
 }
 
 const list = command('list', 'show the state of each upstream, over all processes of the fleet', {
-  options: { json: JSON_OUTPUT, config: CONFIG },
+  options: SHOW_OPTIONS,
   examples: ['upstreams list', 'upstreams list --json'],
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store, config) => {
@@ -93,7 +92,7 @@ function credentialText({ kind, since, expires_at }: UpstreamState['credential']
 
 const show = command('show', 'show an upstream with its models, and what each process reports', {
   operand: UPSTREAM,
-  options: { json: JSON_OUTPUT, config: CONFIG },
+  options: SHOW_OPTIONS,
   examples: ['upstreams show openai', 'upstreams show openai --json'],
   run: (given, io, operand) =>
     withStore(given, io, 'must exist', async (store, config) => {
@@ -131,8 +130,7 @@ const events = command('events', 'list the last changes of states, oldest first'
       initial: EVENTS,
       read: countUpTo(MAX_EVENTS, '--limit'),
     },
-    json: JSON_OUTPUT,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: ['upstreams events', 'upstreams events --upstream openai --limit 200 --json'],
   run: (given, io) => {
@@ -157,7 +155,10 @@ const drain = command(
   'take an upstream out of service: it gets no new requests, running ones finish',
   {
     operand: UPSTREAM,
-    options: { for: text('TIME', 'such as 30m, or until a day; the default is until resume'), ...CHANGE },
+    options: {
+      for: text('TIME', 'such as 30m, or until a day; the default is until resume'),
+      ...CHANGE_OPTIONS,
+    },
     examples: ['upstreams drain openai --for 1h --reason maintenance'],
     run: (given, io, operand) => {
       const now = Date.now();
@@ -170,11 +171,8 @@ const drain = command(
         await store.upstreams.drain(row);
         const drains = await store.upstreams.drains();
         const alone = modelsWithoutTarget(config.dynamic, new Set(drains.map((each) => each.upstream)));
-        if (alone.length > 0)
-          await write(
-            io.stderr,
-            `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`,
-          );
+        const warning = `Warning: no target is in service now for ${alone.join(', ')}: 503 upstream_out_of_service.\n`;
+        if (alone.length > 0) await write(io.stderr, warning);
         const what = `${upstream} is drained ${until === null ? 'until it is resumed' : `until ${until}`}.`;
         return announce(given.json, io, config, DRAIN, { upstream, drained: shownDrain(row) }, what);
       });
@@ -184,30 +182,18 @@ const drain = command(
 
 const resume = command('resume', 'put an upstream back into service', {
   operand: UPSTREAM,
-  options: CHANGE,
+  options: CHANGE_OPTIONS,
   examples: ['upstreams resume openai'],
   run: (given, io, operand) => {
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store, config) => {
       // Also one that has left the configuration meanwhile.
       const ended = await store.upstreams.resume(operand, by);
-      if (ended === undefined) {
-        const upstream = requireUpstream(operand, config.dynamic);
-        throw new Error(`${upstream} is not drained`);
-      }
-      if (config.dynamic.upstreams[operand]?.enabled === false)
-        await write(
-          io.stderr,
-          `Warning: ${operand} has \`enabled: false\` in the configuration and gets no requests.\n`,
-        );
-      return announce(
-        given.json,
-        io,
-        config,
-        RESUME,
-        { upstream: operand, drained: null },
-        `${operand} is resumed.`,
-      );
+      if (ended === undefined) throw new Error(`${requireUpstream(operand, config.dynamic)} is not drained`);
+      const warning = `Warning: ${operand} has \`enabled: false\` in the configuration and gets no requests.\n`;
+      if (config.dynamic.upstreams[operand]?.enabled === false) await write(io.stderr, warning);
+      const fields = { upstream: operand, drained: null };
+      return announce(given.json, io, config, RESUME, fields, `${operand} is resumed.`);
     });
   },
 });
@@ -222,10 +208,8 @@ async function announce(
 ): Promise<number> {
   await using fleet = await openFleet(config, io);
   const result = await fleet?.send(DRAINS_CHANGED, 'upstreams');
-  return writeChange({ json }, io, result, action, {
-    fields,
-    text: `${what} ${broadcastText(result, action.many)}`,
-  });
+  const text = `${what} ${broadcastText(result, action.many)}`;
+  return writeChange({ json }, io, result, action, { fields, text });
 }
 
 /** @throws Error that names the nearest upstream */

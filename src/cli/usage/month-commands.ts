@@ -13,9 +13,9 @@ import {
 import { exactAmount, exactPublicSums } from '../../usage/records/public-sums.ts';
 import { dayOf } from '../../usage/records/utc-hours.ts';
 import { requireCurrency } from '../../usage/store-currency.ts';
-import { AUTHOR_OPTIONS, actorOf } from '../owners/owner-options.ts';
+import { actorOf, CHANGE_OPTIONS } from '../owners/owner-options.ts';
 import { UsageError } from '../program/arguments.ts';
-import { CONFIG, command, flag, JSON_OUTPUT, type Operand } from '../program/command.ts';
+import { CONFIG, command, flag, type Operand, SHOW_OPTIONS } from '../program/command.ts';
 import { print, type TableCell, tableOf } from '../program/table.ts';
 import { write } from '../program/terminal.ts';
 import { withStore } from '../support-desk.ts';
@@ -38,9 +38,7 @@ export const closeMonth = command(
     options: {
       reopen: flag('open a closed month again, with --reason', ['force']),
       force: flag('close a month before the first one with usage, too'),
-      ...AUTHOR_OPTIONS,
-      json: JSON_OUTPUT,
-      config: CONFIG,
+      ...CHANGE_OPTIONS,
     },
     examples: ['usage close 2030-01', 'usage close 2030-01 --reopen --reason "late import"'],
     run: async (given, io, operand) => {
@@ -77,20 +75,15 @@ export const closeMonth = command(
           ...(isEmpty ? ['There is no usage in it.'] : []),
         ].join(' ');
         if (given.json) {
-          const texts = Object.fromEntries(
-            Object.entries(shown).map(([name, value]) => [name, value?.toString() ?? null]),
-          );
-          await write(
-            io.stdout,
-            `${JSON.stringify({ month, closed_at: closedAt, digest, currency, totals: texts })}\n`,
-          );
+          const texts = Object.entries(shown).map(([name, value]) => [name, value?.toString() ?? null]);
+          const fields = { month, closed_at: closedAt, digest, currency, totals: Object.fromEntries(texts) };
+          await write(io.stdout, `${JSON.stringify(fields)}\n`);
           return 0;
         }
         const lines = [
           said,
-          ...['requests', 'failed', 'prompt_tokens', 'completion_tokens', 'cost'].map(
-            (name) =>
-              `${name.replace('_', ' ').padEnd(19)}${Object.entries(shown).find(([each]) => each === name)?.[1] ?? '-'}`,
+          ...(['requests', 'failed', 'prompt_tokens', 'completion_tokens', 'cost'] as const).map(
+            (name) => `${name.replace('_', ' ').padEnd(19)}${shown[name] ?? '-'}`,
           ),
           ...(currency === null ? [] : [`${'currency'.padEnd(19)}${currency}`]),
           `${'digest'.padEnd(19)}${digest}`,
@@ -103,7 +96,7 @@ export const closeMonth = command(
 );
 
 export const listMonths = command('months', 'list the months, and which are closed', {
-  options: { json: JSON_OUTPUT, config: CONFIG },
+  options: SHOW_OPTIONS,
   examples: ['usage months', 'usage months --json'],
   run: (given, io) =>
     withStore(given, io, 'must exist', async (store) => {
