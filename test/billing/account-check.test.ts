@@ -1,5 +1,5 @@
 // `tollgate check --credentials` with a Stripe account that agrees with the configuration, and with ones that do not.
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { NEEDED_EVENTS } from '../../src/billing/stripe/account-check.ts';
 import { STRIPE_API_VERSION } from '../../src/billing/stripe/stripe-calls.ts';
@@ -121,6 +121,14 @@ describe('a price', () => {
 });
 
 describe('the webhook endpoint', () => {
+  test('has to receive the events that the documentation has effects of', async () => {
+    const page = await readFile('docs/billing.md', 'utf8');
+    const [, table = ''] = /^## What an event does\n(.*?)\n## /ms.exec(page) ?? [];
+    const cells = table.split('\n').map((line) => /^\| (`.*?) \|/.exec(line)?.[1] ?? '');
+    const names = cells.flatMap((cell) => cell.split(', ').filter((name) => name !== ''));
+    expect(names.map((name) => name.replaceAll('`', '')).sort()).toEqual([...NEEDED_EVENTS].sort());
+  });
+
   test.each<[string, readonly object[], string]>([
     ['is missing', [], `Stripe has no endpoint ${URL_OF_HOOK} in test mode; events do not arrive`],
     [

@@ -137,6 +137,19 @@ test.each(['2030-02', '2030-03', '2031-01'])('%s, which is not over, is not clos
   expect(await store.usage.months()).toEqual([]);
 });
 
+test('a month that is running is exported, and a later one is not', async () => {
+  await add({ hour: '2030-02-03T03' });
+  const { code, out } = await usage('export', '2030-02');
+  expect([code, out.split('\r\n')]).toEqual([
+    0,
+    [expect.any(String), expect.stringMatching(/^2030-02,/), ''],
+  ]);
+  expect(await usage('export', '2030-03')).toMatchObject({
+    ...{ code: 2, out: '' },
+    err: expect.stringContaining('2030-03 is in the future'),
+  });
+});
+
 test('a month whose rows were changed by hand is found', async () => {
   await add({});
   await usage('close', '2030-01');

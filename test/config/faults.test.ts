@@ -87,6 +87,21 @@ describe('faults', () => {
     expect(load(text('😀'.repeat(60))).dynamic.branding).toMatchObject({ name: '😀'.repeat(60) });
   });
 
+  it('have the caret below the fault, whatever is masked before and behind it', () => {
+    const secret = 'sk-0123456789abcdef';
+    const upstream = (...members: string[]) => `upstreams: { u: { ${members.join(', ')} } }\nmodels: {}\n`;
+    for (const members of [
+      ['max_concurrency: red', `api_key: ${secret}`],
+      [`api_key: ${secret}`, 'max_concurrency: red'],
+      [`api_key: ${secret}`, 'max_concurrency: red', `headers: { x: ${secret} }`],
+    ]) {
+      const fault = faultsOf(upstream(...members)).find(({ message }) => message.includes('max_concurrency'));
+      const [line = '', caret = ''] = fault?.excerpt.split('\n') ?? [];
+      expect(line).not.toContain(secret);
+      expect([members, line.slice(caret.indexOf('^'))]).toEqual([members, expect.stringMatching(/^red\b/)]);
+    }
+  });
+
   it('show a part of a long line', () => {
     const [fault] = faultsOf(`max_body: ${'9'.repeat(5000)}\n${MINIMAL}`);
     expect(fault?.excerpt.length).toBeLessThan(300);

@@ -195,6 +195,9 @@ describe.each(API_ROUTES.map((route) => [route.method, route.path, route] as con
           from: '127.0.2.1',
         });
         expect([401, 429]).toContain(answer.status);
+        // RFC 9110, 11.6.1.
+        const challenge = answer.status === 401 ? 'Bearer realm="tollgate"' : undefined;
+        expect(answer.headers['www-authenticate']).toBe(challenge);
         requireDescribed(route, answer);
       }
       expect(await store.operators.events({ limit: 1 })).toEqual(before);

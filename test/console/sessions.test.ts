@@ -67,6 +67,7 @@ describe('a session', () => {
 
   test('ends by its form, for every copy of the cookie', async () => {
     const { cookie, csrf } = await setting.signIn(token);
+    expect((await console_(cookie)).text).toContain('<form method="post" action="/console/sign-out">');
     const answer = await setting.call('POST', '/console/sign-out', { cookie, body: `csrf=${csrf}` });
     expect([answer.status, answer.headers['set-cookie']?.[0]]).toEqual([
       303,
@@ -138,6 +139,9 @@ describe('a form of another site', () => {
       { origin: `http://${host}` },
       { origin: 'https://console', host: 'console' },
       { origin: 'http://console', host: 'console:80' },
+      { 'sec-fetch-site': 'same-origin' },
+      // Opened by the user, from a bookmark for example.
+      { 'sec-fetch-site': 'none' },
     ]) {
       const answer = await setting.call('POST', '/console/sign-in', { headers, body: `token=${token}` });
       expect([headers, answer.status]).toEqual([headers, 303]);

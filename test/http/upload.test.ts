@@ -88,6 +88,12 @@ test.each([
   ['so is one of 1 MiB', MIB, 100, { isLive: false, inMemory: true }],
   ['a larger one goes on its way', MIB + 1, 100, { isLive: true, inMemory: false }],
   ['where what matters comes late it is kept', 3 * MIB, 3 * MIB - 100, { isLive: false, inMemory: false }],
+  [
+    'so it is without enough behind what matters',
+    3 * MIB,
+    3 * MIB - 200_000,
+    { isLive: false, inMemory: false },
+  ],
   ['where that comes in the middle the rest is not', 3 * MIB, 2 * MIB, { isLive: true, inMemory: false }],
   ['where it never comes it is kept', 3 * MIB, undefined, { isLive: false, inMemory: false }],
 ])('%s', async (_name, length, knownAt, kept) => {

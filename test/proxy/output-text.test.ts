@@ -68,6 +68,16 @@ describe('in a delta', () => {
     expect(inDelta(delta)).toBeLessThan(media + 100);
   });
 
+  test('every character of base64 and base64url belongs to an image, and no other', () => {
+    const bytes = (character: string) => inDelta({ content: `;base64,${character.repeat(70_000)}` });
+    const characters = Array.from({ length: 0x7f - 0x21 }, (_, index) => String.fromCharCode(0x21 + index));
+    // Strings in JSON have a quote and a backslash as two bytes.
+    const plain = characters.filter((character) => !'"\\'.includes(character));
+    const inImages = plain.filter((character) => bytes(character) < 70_000);
+    expect(inImages.join('')).toMatch(/^\+-\/0123456789=[A-Z]{26}_[a-z]{26}$/);
+    expect(inDelta(`{"content":";base64,${'\\/'.repeat(35_000)}"}`)).toBeLessThan(70_000);
+  });
+
   test('base64 in a text member is text', () => {
     expect(inDelta({ content: `;base64,${BASE64.slice(0, 8_000)}` })).toBe(8_008);
   });

@@ -223,10 +223,21 @@ describe('a stream is whole', () => {
     await expectWhole(await relayed(ending(frames, (c) => c.lastChunk())), frames.join(''));
   });
 
-  test('with a comment behind the finish reason that lacks its blank line', async () => {
-    const frames = [...TWO, FINISH, ': bye\n'];
-    await expectWhole(await relayed(ending(frames, (c) => c.lastChunk())), frames.join(''));
-  });
+  test.each([': bye\n', ': bye', ': bye\r\n: bye'])(
+    'with the comment %j behind the finish reason that lacks its blank line',
+    async (comment) => {
+      const frames = [...TWO, FINISH, comment];
+      await expectWhole(await relayed(ending(frames, (c) => c.lastChunk())), frames.join(''));
+    },
+  );
+
+  test.each([': bye\nda', ': bye\r\n: bye\nd'])(
+    'with %j behind the finish reason, which could be torn data and is left out',
+    async (rest) => {
+      const frames = [...TWO, FINISH];
+      await expectWhole(await relayed(ending([...frames, rest], (c) => c.lastChunk())), frames.join(''));
+    },
+  );
 
   test('with a torn usage frame behind the finish reason, which is left out', async () => {
     await expectWhole(

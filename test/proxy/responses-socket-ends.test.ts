@@ -68,6 +68,23 @@ describe('a handshake', () => {
     expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
   });
 
+  test.each([
+    ['another protocol', { upgrade: 'h2c' }],
+    ['another version', { upgrade: 'websocket', 'sec-websocket-version': '8' }],
+  ])('of %s is 426, and says which protocol and version there is', async (_what, upgrade) => {
+    using raw = await gateway.connect();
+    const headers = {
+      ...{ connection: 'upgrade', 'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==', ...upgrade },
+      authorization: `Bearer ${await gateway.key()}`,
+    };
+    const answer = await raw.ask({ method: 'GET', target: '/v1/responses', headers });
+    expect([answer.status, answer.header('upgrade'), answer.header('sec-websocket-version')]).toEqual([
+      426,
+      'websocket',
+      '13',
+    ]);
+  });
+
   test('may be followed at once by an event', async () => {
     const { hostname, port, host } = new URL(gateway.url);
     const socket = connect(Number(port), hostname);
