@@ -126,7 +126,7 @@ export class Authenticator implements KeyListener {
     const known = this.#positive.get(fingerprint, key.prefix);
     if (known === undefined) {
       this.#rejectKnownBad(fingerprint, key.prefix, address);
-    } else if (this.#positive.isFresh(known, this.#now())) {
+    } else if (this.#positive.isFresh(known, this.#now(), this.#clock.caughtUpAt)) {
       this.#accept(standing, known.principal, known);
       this.#cachedOutcome.inc();
       return known.principal;
@@ -163,6 +163,10 @@ export class Authenticator implements KeyListener {
 
   caughtUp(at: number): void {
     this.#clock.caughtUp(at);
+  }
+
+  lost(): void {
+    this.#positive.expire(this.#now());
   }
 
   /** Messages from other processes may be missed from now on: expires the cache and shortens its freshness. */
@@ -262,7 +266,10 @@ export class Authenticator implements KeyListener {
         // A key that was proved in this check has waited patiently, and does so again.
         found = await this.#lookup.find(key.prefix, verified !== undefined);
       } catch (error) {
-        if (known !== undefined && this.#positive.serveStale(fingerprint, key.prefix, this.#now())) {
+        if (
+          known !== undefined &&
+          this.#positive.serveStale(fingerprint, key.prefix, this.#now(), this.#clock.caughtUpAt)
+        ) {
           return { principal: known.principal, outcome: 'cached' };
         }
         throw error;
@@ -291,7 +298,8 @@ export class Authenticator implements KeyListener {
       if (needsProof) {
         known = this.#positive.get(fingerprint, key.prefix);
         // The key may have waited so long for its proof that a cached one would have been looked up again.
-        if (known !== undefined && !this.#positive.isFresh(known, this.#now())) continue;
+        if (known !== undefined && !this.#positive.isFresh(known, this.#now(), this.#clock.caughtUpAt))
+          continue;
       }
       // Not awaited: Redis may be slow, and other replicas can read the store.
       if (!isProved) void this.#parts.shared?.publish(record);

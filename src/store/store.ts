@@ -130,6 +130,15 @@ export interface Store {
   /** Changes with an id above `after`, in order, at most `limit`. */
   changesAfter(after: number, limit: number): Promise<readonly KeyChange[]>;
 
+  /**
+   * Writes events for keys that changed without one, by a statement in the database, and raises their versions, so that what comes before
+   * `changesAfter` is complete.
+   * @param at time of the events, RFC 3339, UTC
+   * @param limit of keys
+   * @returns the number of keys
+   */
+  announceChanges(at: string, limit: number): Promise<number>;
+
   /** A fact that never changes, or undefined before it is set. */
   pinned(name: PinName): Promise<Uint8Array | undefined>;
 

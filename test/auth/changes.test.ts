@@ -1,3 +1,4 @@
+import { DatabaseSync } from 'node:sqlite';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { ChangeFeed } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
@@ -16,11 +17,12 @@ afterEach(() => running?.stop());
 function feed(intervalMs = 5) {
   const changes: KeyChange[] = [];
   const seen: [Prefix, ChangeKind][] = [];
-  const state = { failing: false, calls: 0, caughtUp: 0 };
+  const state = { failing: false, calls: 0, caughtUp: 0, lost: 0 };
   const metrics = createMetrics();
   const follower = new ChangeFeed({
     store: {
       lastChange: async () => changes.at(-1)?.id ?? 0,
+      announceChanges: async () => 0,
       changesAfter: async (after, limit) => {
         state.calls += 1;
         if (state.failing) throw new GatewayError('store_unavailable');
@@ -35,6 +37,9 @@ function feed(intervalMs = 5) {
       caughtUp: () => {
         state.caughtUp += 1;
       },
+      lost: () => {
+        state.lost += 1;
+      },
     },
     metrics,
     intervalMs,
@@ -47,7 +52,7 @@ function feed(intervalMs = 5) {
       changes.push({ id, prefix: name, kind, version: 2, at: '2030', reason: null, actor: null });
     }
   };
-  return { add, seen, state, metrics, follower };
+  return { add, changes, seen, state, metrics, follower };
 }
 
 describe('the change feed', () => {
@@ -112,12 +117,13 @@ describe('the change feed', () => {
       const own = new ChangeFeed({
         store: {
           lastChange: async () => 0,
+          announceChanges: async () => 0,
           changesAfter: async () => {
             state.calls += 1;
             return [];
           },
         },
-        listener: { changed: () => true, caughtUp: () => {} },
+        listener: { changed: () => true, caughtUp: () => {}, lost: () => {} },
         metrics,
       });
       await own.start();
@@ -160,4 +166,121 @@ test('a key issued by another process is not cached here, and works', async () =
   expect(await outcome(authenticator, `Bearer ${text}`)).toBe(text.slice(0, 8));
   await changes.poll();
   expect(atOnce(authenticator.authenticate(bearer(text), '')).prefix).toBe(text.slice(0, 8));
+});
+
+describe('a verified key of which the feed says nothing', () => {
+  test('needs no look-up within 5 s of the last reading, for an hour', async () => {
+    await using setting = await openSetting();
+    const { key } = await setting.issue();
+    const { authenticator, changes, advance } = setting;
+    const isInMemory = () => !(authenticator.authenticate(bearer(key), '') instanceof Promise);
+    for (let waited = 0; waited < 3_600_000; waited += 5000) {
+      expect(isInMemory()).toBe(true);
+      advance(5000);
+      await changes.poll();
+    }
+    expect(setting.lookups).toBe(0);
+    expect(isInMemory()).toBe(true);
+    advance(1);
+    await changes.poll();
+    await authenticator.authenticate(bearer(key), '');
+    expect(setting.lookups).toBe(1);
+    advance(5001);
+    expect(isInMemory()).toBe(false);
+  });
+
+  test('is served stale for 60 s after the last reading, and no longer', async () => {
+    await using setting = await openSetting();
+    const { key, prefix: name } = await setting.issue();
+    setting.advance(100_000);
+    await setting.changes.poll();
+    setting.mood = 'failing';
+    setting.advance(60_000);
+    expect(await outcome(setting.authenticator, key)).toBe(name);
+    setting.advance(1);
+    expect(await outcome(setting.authenticator, key)).toBe('auth_unavailable');
+  });
+
+  test('is looked up when a change of it has been read', async () => {
+    await using setting = await openSetting();
+    const { key, prefix: name } = await setting.issue();
+    const other = await setting.replica();
+    expect(await outcome(other.authenticator, key)).toBe(name);
+    await setting.issuer.revoke(name);
+    setting.advance(6000);
+    await other.changes.poll();
+    expect(await outcome(other.authenticator, key)).toBe('invalid_api_key');
+  });
+
+  test.each([
+    [
+      'its expiry',
+      `update keys set expires_at = '2020-01-01T00:00:00.000Z', version = version + 1`,
+      'api_key_expired',
+    ],
+    [
+      'its state',
+      `update keys set state = 'revoked', ended_at = '2030', version = version + 1`,
+      'invalid_api_key',
+    ],
+    ['its holder', `update holders set standing = 'suspended'`, 'billing_not_active'],
+  ])('is looked up after a statement by hand that changes %s', async (_, statement, expected) => {
+    await using setting = await openSetting();
+    const { key, prefix: name } = await setting.issue();
+    setting.advance(6000);
+    const database = new DatabaseSync(setting.path);
+    database.exec(statement);
+    database.close();
+    await setting.changes.poll();
+    expect(await outcome(setting.authenticator, key)).toBe(expected);
+    const events = await setting.store.historyOf(name);
+    expect(events.at(-1)).toMatchObject({ reason: 'changed in the database', actor: null });
+    await setting.changes.poll();
+    expect(await setting.store.historyOf(name)).toHaveLength(2);
+  });
+
+  test('is looked up while a change by hand cannot be announced', async () => {
+    await using setting = await openSetting();
+    const { key } = await setting.issue();
+    setting.advance(6000);
+    const { store, authenticator, metrics } = setting;
+    const blocked = new ChangeFeed({
+      store: {
+        lastChange: () => store.lastChange(),
+        changesAfter: (after, limit) => store.changesAfter(after, limit),
+        announceChanges: () => Promise.reject(new GatewayError('store_unavailable')),
+      },
+      listener: authenticator,
+      metrics,
+      now: setting.now,
+    });
+    await blocked.poll();
+    await authenticator.authenticate(bearer(key), '');
+    expect(setting.lookups).toBe(1);
+  });
+});
+
+test('a feed whose latest change is gone, or is another one, starts again and trusts no cached key', async () => {
+  for (const rewrite of [
+    (changes: KeyChange[]) => changes.splice(1),
+    (changes: KeyChange[]) =>
+      changes.splice(1, 2, ...changes.slice(1).map((one) => ({ ...one, version: 9 }))),
+  ]) {
+    const { add, changes, seen, state, follower } = feed(3_600_000);
+    add('changed', 3);
+    await follower.start();
+    await follower.poll();
+    expect(state.lost).toBe(0);
+    rewrite(changes);
+    const { caughtUp } = state;
+    seen.length = 0;
+    await follower.poll();
+    expect(state).toMatchObject({ lost: 1, caughtUp });
+    expect(seen).toHaveLength(changes.length);
+    add('revoked');
+    await follower.poll();
+    expect(seen.at(-1)).toEqual([changes.at(-1)?.prefix, 'revoked']);
+    expect(state).toMatchObject({ lost: 1, caughtUp: caughtUp + 1 });
+    await follower.stop();
+  }
 });

@@ -311,6 +311,7 @@ describe('a role without the privileges of the store', () => {
     await query(url, 'grant select, insert, update on usage_months, usage_closings to worker');
     await query(url, 'grant select, update, delete on usage_backlog to worker');
     await query(url, 'grant select, insert on key_lineages, key_search, usage_late to worker');
+    await query(url, 'grant select on keys_unannounced to worker');
     await query(url, 'grant update on settings to worker');
     await query(url, 'grant select, insert, update on objects to worker');
     await query(url, 'grant delete on usage_batches to worker');

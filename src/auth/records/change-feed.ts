@@ -1,5 +1,6 @@
 // Polls the store's change feed, so that revocations by other processes apply here too. Messages over Redis are faster but can
-// be lost; the feed is reliable. The 5 s lifetime of cache entries bounds the delay without either.
+// be lost; the feed is reliable, and a verified key that is not in it counts as confirmed. While it cannot be read, the 5 s lifetime of
+// cache entries bounds the delay.
 
 import { Repeat } from '../../repeat.ts';
 import { type SingleFlight, singleFlight } from '../../single-flight.ts';
@@ -10,12 +11,14 @@ import type { KeyListener } from './key-cache.ts';
 
 const INTERVAL_MS = 500;
 const BATCH = 500;
+/** Keys without an event that one poll announces. */
+const ANNOUNCED_AT_ONCE = 100;
 /** Number of changes to read again at the start: records in Redis may be older than the most recent changes. */
 const LOOK_BACK = 1000;
 
 interface ChangeFeedOptions {
-  readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
-  readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
+  readonly store: Pick<Store, 'lastChange' | 'changesAfter' | 'announceChanges'>;
+  readonly listener: Pick<KeyListener, 'changed' | 'caughtUp' | 'lost'>;
   /** Called after the listener for each change since the start. */
   readonly onChange?: (change: KeyChange) => void;
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag' | 'keyPollFailures'>;
@@ -29,6 +32,8 @@ export class ChangeFeed {
   readonly #parts: ChangeFeedOptions;
   readonly #now: () => number;
   #last = 0;
+  /** The change with the id `#last`; undefined when there was none. */
+  #newest: KeyChange | undefined;
   readonly #polls = new Repeat(() => this.poll().then(() => this.#intervalMs));
   readonly #intervalMs: number;
 
@@ -45,13 +50,9 @@ export class ChangeFeed {
    * @throws GatewayError `store_unavailable`
    */
   async start(): Promise<void> {
-    const { store, listener } = this.#parts;
+    const { listener } = this.#parts;
     const at = this.#now();
-    this.#last = await store.lastChange();
-    for (const change of await store.changesAfter(Math.max(0, this.#last - LOOK_BACK), LOOK_BACK)) {
-      listener.changed(change);
-      this.#last = Math.max(this.#last, change.id);
-    }
+    await this.#begin();
     listener.caughtUp(at);
     this.#polls.start(this.#intervalMs);
   }
@@ -65,12 +66,36 @@ export class ChangeFeed {
     await this.poll.running();
   }
 
+  async #begin(): Promise<void> {
+    const { store, listener } = this.#parts;
+    this.#last = await store.lastChange();
+    this.#newest = undefined;
+    for (const change of await store.changesAfter(Math.max(0, this.#last - LOOK_BACK), LOOK_BACK)) {
+      listener.changed(change);
+      this.#last = Math.max(this.#last, change.id);
+      this.#newest = change;
+    }
+  }
+
   async #read(): Promise<void> {
     const { store, listener, onChange, metrics } = this.#parts;
     try {
+      const at = this.#now();
+      // Before the changes, so that those are complete if nothing is left to announce.
+      const isAnnounced = await this.#announce();
       for (;;) {
-        const at = this.#now();
-        const changes = await store.changesAfter(this.#last, BATCH);
+        const newest = this.#newest;
+        const [first, ...rest] = await store.changesAfter(
+          newest === undefined ? this.#last : newest.id - 1,
+          BATCH,
+        );
+        // A database that was restored, or took over without the latest commits, may use ids again.
+        if (newest !== undefined && !isSame(first, newest)) {
+          listener.lost();
+          await this.#begin();
+          return;
+        }
+        const changes = newest === undefined && first !== undefined ? [first, ...rest] : rest;
         for (const change of changes) {
           if (listener.changed(change)) {
             metrics.keyChanges.inc({ kind: change.kind });
@@ -78,14 +103,31 @@ export class ChangeFeed {
           }
           onChange?.(change);
           this.#last = change.id;
+          this.#newest = change;
         }
-        if (changes.length < BATCH) listener.caughtUp(at);
-        if (changes.length < BATCH || this.#polls.isStopped) return;
+        const isEnd = rest.length < BATCH - 1;
+        if (isEnd && isAnnounced) listener.caughtUp(at);
+        if (isEnd || this.#polls.isStopped) return;
       }
     } catch {
       metrics.keyPollFailures.inc();
     }
   }
+
+  /** @returns whether every change that was committed before has an event */
+  async #announce(): Promise<boolean> {
+    const now = new Date().toISOString();
+    try {
+      return (await this.#parts.store.announceChanges(now, ANNOUNCED_AT_ONCE)) < ANNOUNCED_AT_ONCE;
+    } catch {
+      // Changes are still read where the store cannot be written. Keys are looked up meanwhile.
+      return false;
+    }
+  }
+}
+
+function isSame(a: KeyChange | undefined, b: KeyChange): boolean {
+  return a?.id === b.id && a.prefix === b.prefix && a.version === b.version && a.at === b.at;
 }
 
 /** Records the delay of a change, by the wall clocks of both processes. @param at RFC 3339 */

@@ -9,7 +9,12 @@ import type { Principal } from '../key/principal.ts';
 
 /** Lifetime of a confirmed key without another look-up, in milliseconds. */
 export const FRESH_MS = 5000;
-/** The same while messages from other processes may be missed. */
+/**
+ * How long a confirmed key can be confirmed again by the change feed alone, in milliseconds. A look-up after it restores the record in Redis,
+ * which expires after some hours.
+ */
+const FOLLOWED_MS = 60 * 60_000;
+/** The same as `FRESH_MS` while messages from other processes may be missed. */
 export const UNLINKED_FRESH_MS = 1000;
 /** Maximum age of a confirmation to serve stale while the store does not answer, in milliseconds. */
 export const STALE_MS = 60_000;
@@ -111,6 +116,8 @@ export interface KnownKey {
   readonly freshUntil: number;
   /** The day of its last recorded use, as days since 1970. */
   usedOn?: number | undefined;
+  /** Confirmed again since it was added, or since it was last spared from eviction. */
+  isRecent: boolean;
 }
 
 /** An entry. It changes in place, because a map that is rewritten with each confirmation is rehashed again and again. */
@@ -121,8 +128,6 @@ interface Entry extends KnownKey {
   soughtAt: number;
   freshUntil: number;
   usedOn: number | undefined;
-  /** Confirmed again since it was added, or since it was last spared from eviction. */
-  isRecent: boolean;
 }
 
 /**
@@ -149,16 +154,25 @@ export class KeyCache {
     return entry?.fingerprint === fingerprint ? entry : undefined;
   }
 
-  /** Whether the key is accepted without a look-up. */
-  isFresh({ freshUntil, soughtAt }: KnownKey, now: number): boolean {
-    return now <= freshUntil && soughtAt >= this.#floor;
+  /**
+   * Whether the key is accepted without a look-up. A change of a key invalidates its entry, so reading the change feed to its end
+   * confirms all others. Such a confirmation spares the entry from eviction as a look-up does.
+   * @param caughtUpAt when the feed was last read to its end. Default: never
+   */
+  isFresh(known: KnownKey, now: number, caughtUpAt = Number.NEGATIVE_INFINITY): boolean {
+    const { freshUntil, soughtAt, confirmedAt } = known;
+    if (now <= freshUntil && soughtAt >= this.#floor) return true;
+    const isRead = now <= caughtUpAt + this.#freshMs && caughtUpAt >= this.#floor;
+    if (!isRead || now > confirmedAt + FOLLOWED_MS) return false;
+    known.isRecent = true;
+    return true;
   }
 
   /**
    * Makes all entries not fresh, because changes may have been missed. They stay as proofs and can be served stale.
-   * @param freshMs lifetime of later confirmations, in milliseconds
+   * @param freshMs lifetime of later confirmations, in milliseconds; default: as before
    */
-  expire(now: number, freshMs: number): void {
+  expire(now: number, freshMs = this.#freshMs): void {
     this.#floor = now;
     this.#freshMs = freshMs;
   }
@@ -190,13 +204,21 @@ export class KeyCache {
 
   /**
    * Serves stale: extends the entry while the store does not answer. A suspension is not extended, because it may have ended.
+   * @param caughtUpAt as for `isFresh`
    * @returns false when the key cannot be accepted any longer
    */
-  serveStale(fingerprint: Fingerprint, prefix: Prefix, now: number): boolean {
+  serveStale(
+    fingerprint: Fingerprint,
+    prefix: Prefix,
+    now: number,
+    caughtUpAt = Number.NEGATIVE_INFINITY,
+  ): boolean {
     const entry = this.#entries.get(prefix);
     // If the key ended meanwhile, the entry is gone.
     if (entry?.fingerprint !== fingerprint) return false;
-    const end = entry.confirmedAt + STALE_MS;
+    const { confirmedAt } = entry;
+    const isFollowed = now <= confirmedAt + FOLLOWED_MS + STALE_MS;
+    const end = (isFollowed ? Math.max(confirmedAt, caughtUpAt) : confirmedAt) + STALE_MS;
     if (now > end || entry.principal.standing !== 'good') return false;
     entry.soughtAt = now;
     entry.freshUntil = Math.min(now + STALE_PAUSE_MS, end);
@@ -254,6 +276,8 @@ export interface KeyListener {
   changed(change: KeyNotice): boolean;
   /** The change feed was read to its end at this time, in milliseconds of the process's monotonic clock. */
   caughtUp(at: number): void;
+  /** Changes may have been missed for good. */
+  lost(): void;
   /**
    * Caches a key that this process has issued and stored, so that its first use needs no proof. Ignored when a newer version
    * is known.

@@ -1,6 +1,7 @@
 // What the schema has of its own in PostgreSQL: types, checks and triggers. Released migrations are immutable.
 import { sql } from 'kysely';
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { UNANNOUNCED_CHANGES } from '../schema/schema-keys.ts';
 import { SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
@@ -108,16 +109,16 @@ const OWN_STATEMENTS = {
      for each row when (new.replaces is not null) execute function record_key_lineage()`,
   ],
   15: [
-    ...searchFunction('search_added_key', SEARCH_CHANGES.keyAdded),
-    ...searchFunction('search_changed_key', SEARCH_CHANGES.keyChanged),
-    ...searchFunction(
+    ...triggerFunction('search_added_key', SEARCH_CHANGES.keyAdded),
+    ...triggerFunction('search_changed_key', SEARCH_CHANGES.keyChanged),
+    ...triggerFunction(
       'search_changed_holder',
       // Uses of keys are recorded in the same order, so that neither waits for the other.
       `perform 1 from key_search as s join keys as k on k.id = s.key_id where k.holder_id = new.id
          order by k.prefix for update of s;
        ${SEARCH_CHANGES.holderChanged}`,
     ),
-    ...searchFunction('search_used_key', SEARCH_CHANGES.keyUsed),
+    ...triggerFunction('search_used_key', SEARCH_CHANGES.keyUsed),
     `create trigger keys_search_added after insert on keys
      for each row execute function search_added_key()`,
     `create trigger keys_search_changed after update of state, expires_at on keys
@@ -132,10 +133,28 @@ const OWN_STATEMENTS = {
     `create trigger key_uses_search_changed after update of day on key_uses
      for each row when (new.day is distinct from old.day) execute function search_used_key()`,
   ],
+  17: [
+    ...triggerFunction('key_changed', UNANNOUNCED_CHANGES.keyChanged),
+    ...triggerFunction(
+      'holder_changed',
+      // Rows of keys are locked before those of the table, as by a change of a key.
+      `perform 1 from keys where holder_id = new.id and state = 'active' order by prefix for update;
+       ${UNANNOUNCED_CHANGES.holderChanged}`,
+    ),
+    ...triggerFunction('key_announced', UNANNOUNCED_CHANGES.announced),
+    `create trigger keys_changed after update on keys
+     for each row execute function key_changed()`,
+    `create trigger holders_changed after update of tier, standing, team_id, terms on holders
+     for each row when ((new.tier, new.standing, new.team_id, new.terms)
+       is distinct from (old.tier, old.standing, old.team_id, old.terms))
+     execute function holder_changed()`,
+    `create trigger key_events_announce after insert on key_events
+     for each row execute function key_announced()`,
+  ],
 } as const;
 
 /** A trigger's function of one statement or more. It has the privileges of its owner: roles of earlier versions have none on the table. */
-function searchFunction(name: string, statements: string): readonly string[] {
+function triggerFunction(name: string, statements: string): readonly string[] {
   return [
     `create function ${name}() returns trigger language plpgsql
      security definer set search_path from current as $search$

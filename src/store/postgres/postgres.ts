@@ -65,6 +65,7 @@ const PRIVILEGES = {
   holders: ['select', 'insert', 'update'],
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
+  keys_unannounced: ['select'],
   key_uses: ['select', 'insert', 'update'],
   key_search: ['select', 'insert'],
   teams: ['select', 'insert', 'update', 'delete'],

@@ -1,4 +1,5 @@
-// Migrations 1, 3 and 14: keys, holders, their events and the counts of Free keys; the billing status of holders; lists by state.
+// Migrations 1, 3, 14 and 17: keys, holders, their events and the counts of Free keys; the billing status of holders; lists by state;
+// changes without an event.
 import type { Migration } from './migration.ts';
 
 const KEYS: Migration = {
@@ -68,4 +69,24 @@ const KEY_STATES: Migration = {
   ],
 };
 
-export const KEYS_MIGRATIONS = [KEYS, BILLING_STATUS, KEY_STATES];
+/**
+ * Keys that changed without an event. Triggers add and remove the rows, so that a transaction that writes its events leaves none: what is
+ * left is what statements by hand have changed.
+ */
+const UNANNOUNCED: Migration = {
+  id: 17,
+  name: 'keys_unannounced',
+  statements: ({ text, keyedTable }) => [
+    `create table keys_unannounced (prefix ${text} primary key)${keyedTable}`,
+  ],
+};
+
+/** Statements of the triggers, which also see what earlier versions write. */
+export const UNANNOUNCED_CHANGES = {
+  keyChanged: 'insert into keys_unannounced (prefix) values (new.prefix) on conflict do nothing',
+  holderChanged: `insert into keys_unannounced (prefix)
+    select prefix from keys where holder_id = new.id and state = 'active' on conflict do nothing`,
+  announced: 'delete from keys_unannounced where prefix = new.prefix',
+};
+
+export const KEYS_MIGRATIONS = [KEYS, BILLING_STATUS, KEY_STATES, UNANNOUNCED];

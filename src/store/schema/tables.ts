@@ -52,6 +52,8 @@ export interface Tables {
       terms: Generated<string>;
     };
   key_uses: { prefix: Prefix; day: string };
+  /** Keys that changed without an event; triggers write it. */
+  keys_unannounced: { prefix: Prefix };
   /** For searches; triggers write it. */
   key_search: {
     key_id: number;

@@ -177,6 +177,33 @@ export async function changeKeyIn(
   return { kind: 'changed', record };
 }
 
+/** Writes an event for each of the keys that changed without one. Another process may have done so meanwhile. */
+export async function announceIn(
+  trx: Transaction<Tables>,
+  lockChangeFeed: LockChangeFeed,
+  keys: readonly { readonly prefix: Prefix }[],
+  at: string,
+): Promise<void> {
+  const by = { at, reason: 'changed in the database', actor: null };
+  const locked: { readonly prefix: Prefix; readonly state: string; readonly version: number }[] = [];
+  for (const { prefix } of keys) {
+    await defer(trx, lockHolder(trx, { prefix }));
+    const raised = await trx
+      .updateTable('keys')
+      .set((eb) => ({ version: eb('version', '+', 1) }))
+      .where('prefix', '=', prefix)
+      .where('state', '=', 'active')
+      .returning(['prefix', 'state', 'version'])
+      .executeTakeFirst();
+    const ended = trx.selectFrom('keys').select(['prefix', 'state', 'version']).where('prefix', '=', prefix);
+    const key = raised ?? (await ended.executeTakeFirst());
+    if (key !== undefined) locked.push(key);
+  }
+  await lockChangeFeed(trx);
+  for (const { prefix, state, version } of locked)
+    await insertEvent(trx, prefix, state === 'active' ? 'changed' : 'revoked', version, by);
+}
+
 /** The reason of an event is the description of the change, followed by what support says. */
 function described({ reason, ...by }: Authorship, what: string): Authorship {
   return { ...by, reason: reason === null ? what : `${what}: ${reason}` };

@@ -14,6 +14,7 @@ import { sqlBilling } from './sql-billing.ts';
 import { sqlBudgets } from './sql-budgets.ts';
 import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
 import {
+  announceIn,
   changeHolderIn,
   changeKeyIn,
   holderFrom,
@@ -180,6 +181,13 @@ export function sqlStore(database: SqlOptions): Store {
     changesAfter(after, limit) {
       const query = reader.selectFrom('key_events').select(CHANGE);
       return query.where('id', '>', after).orderBy('id').limit(limit).execute();
+    },
+
+    async announceChanges(at, limit) {
+      const query = reader.selectFrom('keys_unannounced').select('prefix').orderBy('prefix').limit(limit);
+      const found = await query.execute();
+      if (found.length > 0) await transact(database, (trx) => announceIn(trx, lockChangeFeed, found, at));
+      return found.length;
     },
 
     pinned: async (name) => (await readPins(reader))[name],

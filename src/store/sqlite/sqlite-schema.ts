@@ -1,5 +1,6 @@
 // What the schema has of its own in SQLite: types, checks and triggers. Released migrations are immutable.
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { UNANNOUNCED_CHANGES } from '../schema/schema-keys.ts';
 import { SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
@@ -105,6 +106,14 @@ const OWN_STATEMENTS = {
     `create trigger key_uses_search_added after insert on key_uses begin ${SEARCH_CHANGES.keyUsed}; end`,
     `create trigger key_uses_search_changed after update of day on key_uses
      when new.day is not old.day begin ${SEARCH_CHANGES.keyUsed}; end`,
+  ],
+  17: [
+    `create trigger keys_changed after update on keys begin ${UNANNOUNCED_CHANGES.keyChanged}; end`,
+    `create trigger holders_changed after update of tier, standing, team_id, terms on holders
+     when new.tier is not old.tier or new.standing is not old.standing
+       or new.team_id is not old.team_id or new.terms is not old.terms
+     begin ${UNANNOUNCED_CHANGES.holderChanged}; end`,
+    `create trigger key_events_announce after insert on key_events begin ${UNANNOUNCED_CHANGES.announced}; end`,
   ],
 } as const;
 
