@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { UpstreamAuth, UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
-import type { AccessToken, TokenSource } from '../../src/upstream/tokens/token-source.ts';
+import type { TokenSource } from '../../src/upstream/tokens/token-source.ts';
 import { UpstreamCredential } from '../../src/upstream/upstream-credential.ts';
 import { load } from '../config/sample.ts';
 
@@ -14,7 +14,7 @@ afterEach(() => {
 });
 
 /** A source that answers when the test says so. */
-class FakeSource implements TokenSource {
+class FakeSource {
   readonly auth: UpstreamAuth;
   readonly fetches: { resolve(value: string): void; reject(error: Error): void }[] = [];
 
@@ -22,14 +22,14 @@ class FakeSource implements TokenSource {
     this.auth = auth;
   }
 
-  fetch(): Promise<AccessToken> {
+  readonly fetch: TokenSource = () => {
     return new Promise((resolve, reject) => {
       this.fetches.push({
         resolve: (value) => resolve({ value, fetchedAt: Date.now(), expiresAt: Date.now() + 3_600_000 }),
         reject,
       });
     });
-  }
+  };
 }
 
 const OAUTH2 = 'token_url: "https://issuer.test/token", client_id: client';
@@ -60,7 +60,7 @@ function started(config: UpstreamConfig) {
     createSource: (auth) => {
       const source = new FakeSource(auth);
       sources.push(source);
-      return source;
+      return source.fetch;
     },
   });
   credential.start();
@@ -154,7 +154,7 @@ test('a credential of another object of the same upstream is taken over with its
     metrics: after.metrics,
     onChange: () => undefined,
     onFailure: () => undefined,
-    createSource: (auth) => new FakeSource(auth),
+    createSource: (auth) => new FakeSource(auth).fetch,
   });
   next.inherit(before.credential);
   before.credential.stop();

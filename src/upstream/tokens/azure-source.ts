@@ -3,7 +3,7 @@
 import type { ClientSecretCredentialOptions } from '@azure/identity';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import type { Outbound } from '../outbound/outbound.ts';
-import { type AccessToken, accessToken, TokenError, type TokenSource } from './token-source.ts';
+import { accessToken, firstLineOf, TokenError, type TokenSource } from './token-source.ts';
 
 type PipelinePolicy = NonNullable<ClientSecretCredentialOptions['additionalPolicies']>[number]['policy'];
 type Azure = Extract<UpstreamAuth, { kind: 'azure' }>;
@@ -14,38 +14,24 @@ interface Found {
   readonly expiresOnTimestamp: number;
 }
 
-export class AzureSource implements TokenSource {
-  readonly #config: Azure;
-  readonly #env: NodeJS.ProcessEnv;
-  readonly #outbound: Outbound;
-
-  /** @param env of this process */
-  constructor(config: Azure, outbound: Outbound, env: NodeJS.ProcessEnv = process.env) {
-    this.#config = config;
-    this.#outbound = outbound;
-    this.#env = env;
-  }
-
-  async fetch(signal: AbortSignal): Promise<AccessToken> {
+export function azureSource(config: Azure, outbound: Outbound): TokenSource {
+  return async (signal) => {
     let found: Found | null;
     try {
-      found = this.#isManaged()
-        ? await fetchManaged(this.#config)
-        : await fetchOwn(this.#config, this.#outbound, signal);
+      found = isManaged(config) ? await fetchManaged(config) : await fetchOwn(config, outbound, signal);
     } catch (error) {
-      throw new TokenError(`Entra ID gave no token: ${summaryOf(error)}`);
+      throw new TokenError(`Entra ID gave no token: ${firstLineOf(error)}`);
     }
     if (found === null) throw new TokenError('Entra ID gave no token');
     return accessToken(found.token, found.expiresOnTimestamp - Date.now());
-  }
+  };
+}
 
-  /** Where AKS has given the pod a workload identity by these variables, that is the identity of the machine. */
-  #isManaged(): boolean {
-    const { identity, client_id, client_secret } = this.#config;
-    const { AZURE_CLIENT_ID, AZURE_TENANT_ID, AZURE_FEDERATED_TOKEN_FILE } = this.#env;
-    const isPod = Boolean((client_id ?? AZURE_CLIENT_ID) && AZURE_TENANT_ID && AZURE_FEDERATED_TOKEN_FILE);
-    return client_secret === undefined && identity === 'managed' && !isPod;
-  }
+/** Where AKS has given the pod a workload identity by these variables, that is the identity of the machine. */
+function isManaged({ identity, client_id, client_secret }: Azure): boolean {
+  const { AZURE_CLIENT_ID, AZURE_TENANT_ID, AZURE_FEDERATED_TOKEN_FILE } = process.env;
+  const isPod = Boolean((client_id ?? AZURE_CLIENT_ID) && AZURE_TENANT_ID && AZURE_FEDERATED_TOKEN_FILE);
+  return client_secret === undefined && identity === 'managed' && !isPod;
 }
 
 /** The endpoint is on this machine, so no proxy is asked. */
@@ -88,10 +74,4 @@ async function fetchOwn(config: Azure, outbound: Outbound, abortSignal: AbortSig
           ...(federated_token_file !== undefined && { tokenFilePath: federated_token_file }),
         });
   return await credential.getToken(config.scope, { abortSignal });
-}
-
-/** The first line of the library's error, which names Entra's code (`AADSTS7000215`) and quotes no credential. */
-function summaryOf(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error);
-  return (message.split('\n')[0] ?? '').slice(0, 300);
 }

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { z } from 'zod';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
+import { parse } from '../../wire/error-answer.ts';
 import {
   type AccessToken,
   accessToken,
@@ -35,68 +36,57 @@ const ExecCredential = z.looseObject({
   status: z.looseObject({ token: z.unknown().optional(), expirationTimestamp: z.unknown().optional() }),
 });
 
-export class CommandSource implements TokenSource {
-  readonly #config: Command;
-  readonly #env: NodeJS.ProcessEnv;
+/** @param config `run` is the program with its arguments */
+export function commandSource(config: Command): TokenSource {
+  return async (signal) => readPrinted(await run(config, signal));
+}
 
-  /** @param env of this process */
-  constructor(config: Command, env: NodeJS.ProcessEnv = process.env) {
-    this.#config = config;
-    this.#env = {
-      ...Object.fromEntries(PASSED.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]]))),
-      ...config.env,
+/**
+ * Runs the program without a shell, in a process group of its own. When the flight ends, the group ends with it: what the program has
+ * started must neither live longer nor keep the output open.
+ */
+function run({ run: [program = '', ...words], env }: Command, signal: AbortSignal): Promise<string> {
+  const passed = PASSED.flatMap((name) =>
+    process.env[name] === undefined ? [] : [[name, process.env[name]]],
+  );
+  const child = spawn(program, words, {
+    env: { ...Object.fromEntries(passed), ...env },
+    detached: true,
+    // Its messages may hold a credential.
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    let isOver = false;
+    let left: NodeJS.Timeout | undefined;
+    const end = (fault?: string) => {
+      clearTimeout(left);
+      if (isOver) return;
+      isOver = true;
+      signal.removeEventListener('abort', onAbort);
+      process.off('exit', kill);
+      kill();
+      child.stdout.destroy();
+      if (fault === undefined) resolve(Buffer.concat(chunks).toString());
+      else reject(new TokenError(`the program of \`auth.command\` ${fault}`));
     };
-  }
-
-  async fetch(signal: AbortSignal): Promise<AccessToken> {
-    return readPrinted(await this.#run(signal));
-  }
-
-  /**
-   * Runs the program without a shell, in a process group of its own. When the flight ends, the group ends with it: what the program
-   * has started must neither live longer nor keep the output open.
-   */
-  #run(signal: AbortSignal): Promise<string> {
-    const [program = '', ...words] = this.#config.run;
-    const child = spawn(program, words, {
-      env: this.#env,
-      detached: true,
-      // Its messages may hold a credential.
-      stdio: ['ignore', 'pipe', 'ignore'],
+    const kill = () => killGroup(child);
+    const onAbort = () => end('did not end in time');
+    process.once('exit', kill);
+    signal.addEventListener('abort', onAbort, { once: true });
+    child.stdout.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > MAX_OUTPUT) end('printed more than 64 KiB');
+      else chunks.push(chunk);
     });
-    return new Promise((resolve, reject) => {
-      const chunks: Buffer[] = [];
-      let size = 0;
-      let isOver = false;
-      let left: NodeJS.Timeout | undefined;
-      const end = (fault?: string) => {
-        clearTimeout(left);
-        if (isOver) return;
-        isOver = true;
-        signal.removeEventListener('abort', onAbort);
-        process.off('exit', kill);
-        kill();
-        child.stdout.destroy();
-        if (fault === undefined) resolve(Buffer.concat(chunks).toString());
-        else reject(new TokenError(`the program of \`auth.command\` ${fault}`));
-      };
-      const kill = () => killGroup(child);
-      const onAbort = () => end('did not end in time');
-      process.once('exit', kill);
-      signal.addEventListener('abort', onAbort, { once: true });
-      child.stdout.on('data', (chunk: Buffer) => {
-        size += chunk.length;
-        if (size > MAX_OUTPUT) end('printed more than 64 KiB');
-        else chunks.push(chunk);
-      });
-      child.once('error', ({ code }: NodeJS.ErrnoException) => end(notStarted(code)));
-      child.once('exit', () => {
-        if (!isOver) left = setTimeout(() => end(endOf(child)), LEFT_OPEN_MS);
-      });
-      child.once('close', () => end(endOf(child)));
-      if (signal.aborted) onAbort();
+    child.once('error', ({ code }: NodeJS.ErrnoException) => end(notStarted(code)));
+    child.once('exit', () => {
+      if (!isOver) left = setTimeout(() => end(endOf(child)), LEFT_OPEN_MS);
     });
-  }
+    child.once('close', () => end(endOf(child)));
+    if (signal.aborted) onAbort();
+  });
 }
 
 /** The group outlives its first process as long as it has another one. */
@@ -122,21 +112,17 @@ function endOf({ exitCode, signalCode }: ChildProcess): string | undefined {
 }
 
 /** @throws TokenError */
-export function readPrinted(text: string, now = Date.now()): AccessToken {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    throw new TokenError('the program of `auth.command` did not print JSON');
-  }
+function readPrinted(text: string): AccessToken {
+  const json = parse(text);
+  if (json === undefined) throw new TokenError('the program of `auth.command` did not print JSON');
   const exec = ExecCredential.safeParse(json);
   if (exec.success) {
     const { token, expirationTimestamp } = exec.data.status;
-    return accessToken(token, lifeUntil(expirationTimestamp, now), now);
+    return accessToken(token, lifeUntil(expirationTimestamp));
   }
   const printed = Printed.safeParse(json);
   if (!printed.success) throw new TokenError('the program of `auth.command` did not print a JSON object');
   const { token, access_token, expires_in, expires_at, expiration, Expiration, expiry } = printed.data;
   const end = expires_at ?? expiration ?? Expiration ?? expiry;
-  return accessToken(token ?? access_token, lifeFromSeconds(expires_in) ?? lifeUntil(end, now), now);
+  return accessToken(token ?? access_token, lifeFromSeconds(expires_in) ?? lifeUntil(end));
 }

@@ -2,34 +2,24 @@
 import type { AuthClient } from 'google-auth-library';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import type { Outbound } from '../outbound/outbound.ts';
-import { type AccessToken, accessToken, TokenError, type TokenSource } from './token-source.ts';
+import { accessToken, firstLineOf, TokenError, type TokenSource } from './token-source.ts';
 
 type Google = Extract<UpstreamAuth, { kind: 'google' }>;
 
-export class GoogleSource implements TokenSource {
-  readonly #config: Google;
-
-  readonly #outbound: Outbound;
-
-  constructor(config: Google, outbound: Outbound) {
-    this.#config = config;
-    this.#outbound = outbound;
-  }
-
-  /** A new client each time, because a client would answer from its own cache. */
-  async fetch(): Promise<AccessToken> {
+/** A fetch makes a new client each time, because a client would answer from its own cache. */
+export function googleSource(config: Google, outbound: Outbound): TokenSource {
+  return async () => {
     let client: AuthClient;
     let token: string | null | undefined;
     try {
-      client = await createClient(this.#config, this.#outbound);
+      client = await createClient(config, outbound);
       ({ token } = await client.getAccessToken());
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
-      throw new TokenError(`Google gave no token: ${(message.split('\n')[0] ?? '').slice(0, 300)}`);
+      throw new TokenError(`Google gave no token: ${firstLineOf(error)}`);
     }
     const { expiry_date } = client.credentials;
     return accessToken(token ?? undefined, expiry_date ? expiry_date - Date.now() : undefined);
-  }
+  };
 }
 
 async function createClient({ credentials, scope }: Google, outbound: Outbound): Promise<AuthClient> {

@@ -3,6 +3,7 @@ import { createPrivateKey, randomUUID, sign } from 'node:crypto';
 import { type Dispatcher, fetch, type Response } from 'undici';
 import { z } from 'zod';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
+import { parse } from '../../wire/error-answer.ts';
 import type { Outbound } from '../outbound/outbound.ts';
 import {
   type AccessToken,
@@ -31,122 +32,111 @@ const Rejection = z.looseObject({
   error_description: z.string().optional().catch(undefined),
 });
 
-export class OAuth2Source implements TokenSource {
-  readonly #config: OAuth2;
-
-  readonly #outbound: Outbound;
-
-  constructor(config: OAuth2, outbound: Outbound) {
-    this.#config = config;
-    this.#outbound = outbound;
-  }
-
-  async fetch(signal: AbortSignal): Promise<AccessToken> {
-    const dispatcher = this.#outbound.dispatcherFor(new URL(this.#config.token_url));
+export function oauth2Source(config: OAuth2, outbound: Outbound): TokenSource {
+  return async (signal) => {
+    const dispatcher = outbound.dispatcherFor(new URL(config.token_url));
     try {
-      return await this.#fetch(signal, dispatcher);
+      return await fetchToken(config, signal, dispatcher);
     } finally {
       void dispatcher?.destroy();
     }
-  }
+  };
+}
 
-  async #fetch(signal: AbortSignal, dispatcher: Dispatcher | undefined): Promise<AccessToken> {
-    const { token_url } = this.#config;
-    let response: Response;
-    try {
-      response = await fetch(token_url, {
-        method: 'POST',
-        headers: { accept: 'application/json', ...this.#basic() },
-        body: this.#form(),
-        redirect: 'error',
-        signal,
-        ...(dispatcher === undefined ? {} : { dispatcher }),
-      });
-    } catch (cause) {
-      throw new TokenError('the token endpoint cannot be reached', { cause });
-    }
-    const text = await readText(response);
-    const json = parseJson(text);
-    if (!response.ok) throw new TokenError(this.#rejection(response.status, json));
-    const answer = Answer.safeParse(json);
-    if (!answer.success) {
-      throw new TokenError(`the token endpoint answered ${response.status} without a JSON object`);
-    }
-    const { access_token, token_type, expires_in } = answer.data;
-    if (typeof token_type === 'string' && token_type.toLowerCase() !== 'bearer') {
-      throw new TokenError('the token endpoint gave a token of another type than Bearer');
-    }
-    return accessToken(access_token, lifeFromSeconds(expires_in));
+async function fetchToken(
+  config: OAuth2,
+  signal: AbortSignal,
+  dispatcher: Dispatcher | undefined,
+): Promise<AccessToken> {
+  const { token_url } = config;
+  let response: Response;
+  try {
+    response = await fetch(token_url, {
+      method: 'POST',
+      headers: { accept: 'application/json', ...basicHeader(config) },
+      body: formOf(config),
+      redirect: 'error',
+      signal,
+      ...(dispatcher === undefined ? {} : { dispatcher }),
+    });
+  } catch (cause) {
+    throw new TokenError('the token endpoint cannot be reached', { cause });
   }
+  const json = parse(await readText(response));
+  if (!response.ok) throw new TokenError(rejectionOf(config, response.status, json));
+  const answer = Answer.safeParse(json);
+  if (!answer.success) {
+    throw new TokenError(`the token endpoint answered ${response.status} without a JSON object`);
+  }
+  const { access_token, token_type, expires_in } = answer.data;
+  if (typeof token_type === 'string' && token_type.toLowerCase() !== 'bearer') {
+    throw new TokenError('the token endpoint gave a token of another type than Bearer');
+  }
+  return accessToken(access_token, lifeFromSeconds(expires_in));
+}
 
-  #form(): URLSearchParams {
-    const { client_id, client_secret, send_secret, assertion, scope, audience, resource } = this.#config;
-    const form = new URLSearchParams({ grant_type: 'client_credentials' });
-    for (const [name, value] of Object.entries({ scope, audience, resource })) {
-      if (value !== undefined) form.set(name, value);
-    }
-    const proof = this.#signedAssertion() ?? assertion;
-    if (proof !== undefined) {
-      form.set('client_id', client_id);
-      form.set('client_assertion_type', ASSERTION_TYPE);
-      form.set('client_assertion', proof);
-    } else if (send_secret === 'body') {
-      form.set('client_id', client_id);
-      form.set('client_secret', client_secret ?? '');
-    }
-    return form;
+function formOf(config: OAuth2): URLSearchParams {
+  const { client_id, client_secret, send_secret, assertion, scope, audience, resource } = config;
+  const form = new URLSearchParams({ grant_type: 'client_credentials' });
+  for (const [name, value] of Object.entries({ scope, audience, resource })) {
+    if (value !== undefined) form.set(name, value);
   }
+  const proof = signedAssertion(config) ?? assertion;
+  if (proof !== undefined) {
+    form.set('client_id', client_id);
+    form.set('client_assertion_type', ASSERTION_TYPE);
+    form.set('client_assertion', proof);
+  } else if (send_secret === 'body') {
+    form.set('client_id', client_id);
+    form.set('client_secret', client_secret ?? '');
+  }
+  return form;
+}
 
-  /** RFC 6749, 2.3.1: both parts are form-encoded first. */
-  #basic(): Record<string, string> {
-    const { client_id, client_secret, send_secret } = this.#config;
-    if (client_secret === undefined || send_secret === 'body') return {};
-    const pair = [client_id, client_secret].map((part) =>
-      new URLSearchParams({ '': part }).toString().slice(1),
-    );
-    return { authorization: `Basic ${Buffer.from(pair.join(':')).toString('base64')}` };
-  }
+/** RFC 6749, 2.3.1: both parts are form-encoded first. */
+function basicHeader({ client_id, client_secret, send_secret }: OAuth2): Record<string, string> {
+  if (client_secret === undefined || send_secret === 'body') return {};
+  const pair = [client_id, client_secret].map((part) =>
+    new URLSearchParams({ '': part }).toString().slice(1),
+  );
+  return { authorization: `Basic ${Buffer.from(pair.join(':')).toString('base64')}` };
+}
 
-  /** RFC 7523, 3: a JWT that names the client as issuer and subject. */
-  #signedAssertion(): string | undefined {
-    const { private_key, key_id, client_id, token_url } = this.#config;
-    if (private_key === undefined) return undefined;
-    const key = createPrivateKey(private_key);
-    const isEc = key.asymmetricKeyType === 'ec';
-    const now = Math.floor(Date.now() / 1000);
-    const head = {
-      alg: isEc ? 'ES256' : 'RS256',
-      typ: 'JWT',
-      ...(key_id === undefined ? {} : { kid: key_id }),
-    };
-    const claims = {
-      iss: client_id,
-      sub: client_id,
-      aud: token_url,
-      jti: randomUUID(),
-      iat: now,
-      exp: now + ASSERTION_S,
-    };
-    const text = [head, claims]
-      .map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'))
-      .join('.');
-    const signature = sign('sha256', Buffer.from(text), isEc ? { key, dsaEncoding: 'ieee-p1363' } : key);
-    return `${text}.${signature.toString('base64url')}`;
-  }
+/** RFC 7523, 3: a JWT that names the client as issuer and subject. */
+function signedAssertion({ private_key, key_id, client_id, token_url }: OAuth2): string | undefined {
+  if (private_key === undefined) return undefined;
+  const key = createPrivateKey(private_key);
+  const isEc = key.asymmetricKeyType === 'ec';
+  const now = Math.floor(Date.now() / 1000);
+  const head = {
+    alg: isEc ? 'ES256' : 'RS256',
+    typ: 'JWT',
+    ...(key_id === undefined ? {} : { kid: key_id }),
+  };
+  const claims = {
+    iss: client_id,
+    sub: client_id,
+    aud: token_url,
+    jti: randomUUID(),
+    iat: now,
+    exp: now + ASSERTION_S,
+  };
+  const text = [head, claims]
+    .map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'))
+    .join('.');
+  const signature = sign('sha256', Buffer.from(text), isEc ? { key, dsaEncoding: 'ieee-p1363' } : key);
+  return `${text}.${signature.toString('base64url')}`;
+}
 
-  /** Quotes the description only if it holds no credential of the configuration. */
-  #rejection(status: number, json: unknown): string {
-    const found = Rejection.safeParse(json);
-    const told = `the token endpoint answered ${status}`;
-    if (!found.success) return told;
-    const { error, error_description = '' } = found.data;
-    const { client_secret, assertion } = this.#config;
-    const isQuoting = [client_secret, assertion].some(
-      (secret) => secret && error_description.includes(secret),
-    );
-    const description = isQuoting ? '' : error_description.replace(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
-    return `${told}: ${error}${description === '' ? '' : ` (${description})`}`;
-  }
+/** Quotes the description only if it holds no credential of the configuration. */
+function rejectionOf({ client_secret, assertion }: OAuth2, status: number, json: unknown): string {
+  const found = Rejection.safeParse(json);
+  const told = `the token endpoint answered ${status}`;
+  if (!found.success) return told;
+  const { error, error_description = '' } = found.data;
+  const isQuoting = [client_secret, assertion].some((secret) => secret && error_description.includes(secret));
+  const description = isQuoting ? '' : error_description.replace(/[^\x20-\x7e]+/g, ' ').slice(0, 200);
+  return `${told}: ${error}${description === '' ? '' : ` (${description})`}`;
 }
 
 /** @throws TokenError */
@@ -164,12 +154,4 @@ async function readText(response: Response): Promise<string> {
     throw new TokenError('the answer of the token endpoint broke off', { cause });
   }
   return Buffer.concat(chunks).toString();
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

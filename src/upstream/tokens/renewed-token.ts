@@ -149,7 +149,7 @@ export async function fetchInTime(source: TokenSource): Promise<AccessToken> {
   const abort = new AbortController();
   try {
     return await withDeadline(
-      source.fetch(abort.signal),
+      source(abort.signal),
       FETCH_MS,
       () => new TokenError(`no token within ${FETCH_MS / 1000} s`),
     );

@@ -10,10 +10,8 @@ export interface AccessToken {
   readonly expiresAt: number;
 }
 
-export interface TokenSource {
-  /** Fetches a new token. @param signal aborts at the deadline @throws TokenError, or the error of a library */
-  fetch(signal: AbortSignal): Promise<AccessToken>;
-}
+/** Fetches a new token. @param signal aborts at the deadline @throws TokenError, or the error of a library */
+export type TokenSource = (signal: AbortSignal) => Promise<AccessToken>;
 
 /** Why there is no token. The message is for the operator and quotes no credential. */
 export class TokenError extends Error {
@@ -42,6 +40,12 @@ export function accessToken(value: unknown, life: number | undefined, now = Date
   if (Number.isNaN(ms)) throw new TokenError('the expiry of the token is neither a number nor a date');
   if (ms <= 0) throw new TokenError('the token has expired already; compare the clocks of both machines');
   return { value, fetchedAt: now, expiresAt: now + Math.min(ms, MAX_LIFE_MS) };
+}
+
+/** The first line of a library's error: it names the issuer's code (`AADSTS7000215`) and quotes no credential. */
+export function firstLineOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return (message.split('\n')[0] ?? '').slice(0, 300);
 }
 
 /** @param seconds `expires_in` of RFC 6749, also as text; @returns milliseconds, NaN if it is none, undefined if absent */

@@ -22,7 +22,7 @@ class FakeSource {
   readonly failures: (readonly [string, boolean])[] = [];
   readonly tokens: string[] = [];
   readonly token = new RenewedToken({
-    source: { fetch: () => this.#fetch() },
+    source: () => this.#fetch(),
     onToken: ({ value }) => this.tokens.push(value),
     onFailure: ({ message }, isInForce) => this.failures.push([message, isInForce]),
     random: () => 0,

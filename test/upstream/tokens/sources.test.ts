@@ -22,7 +22,7 @@ afterEach(async () => {
 });
 
 function fetchToken(auth: UpstreamAuth, signal = new AbortController().signal): Promise<AccessToken> {
-  return createTokenSource(auth).fetch(signal);
+  return createTokenSource(auth)(signal);
 }
 
 const secondsLeft = ({ expiresAt }: AccessToken) => Math.round((expiresAt - Date.now()) / 1000);
@@ -346,9 +346,9 @@ describe('command', () => {
     const file = folder.file('pid');
     const source = new URL('../../../src/upstream/tokens/command-source.ts', import.meta.url);
     const gateway = `
-      const { CommandSource } = await import(${JSON.stringify(source.href)});
+      const { commandSource } = await import(${JSON.stringify(source.href)});
       const { existsSync } = await import('node:fs');
-      void new CommandSource(${JSON.stringify(withChild('', file))}).fetch(new AbortController().signal);
+      void commandSource(${JSON.stringify(withChild('', file))})(new AbortController().signal);
       setInterval(() => { if (existsSync(${JSON.stringify(file)})) process.exit(); }, 10);
     `;
     await promisify(execFile)(process.execPath, ['--input-type=module', '-e', gateway]);

@@ -25,7 +25,7 @@ afterEach(async () => {
   await folder[Symbol.asyncDispose]();
 });
 
-const fetchFrom = (source: TokenSource) => source.fetch(new AbortController().signal);
+const fetchFrom = (source: TokenSource) => source(new AbortController().signal);
 const fetchToken = (auth: UpstreamAuth) => fetchFrom(createTokenSource(auth));
 const secondsLeft = ({ expiresAt }: AccessToken) => Math.round((expiresAt - Date.now()) / 1000);
 
