@@ -1,12 +1,13 @@
 // What a batch used: by its output file, whose lines are answers, or by the report in the batch itself, where the vendor writes one.
+
 import { type Prices, priceAt } from '../config/prices.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { tokensOfImages } from '../proxy/endpoints/media-endpoints.ts';
 import { tokensOf } from '../proxy/request/token-estimate.ts';
-import { memberOf, parse } from '../upstream/error-outcome.ts';
 import type { PricedUse } from '../usage/records/token-price.ts';
 import { contentsOf } from '../wire/answer-shape.ts';
 import { readCompletion } from '../wire/chat-chunk.ts';
+import { memberOf, parse } from '../wire/error-answer.ts';
 import { JsonScanner } from '../wire/json.ts';
 import { MAX_TOKENS, NO_USAGE, type Quantities, sumOfTokens, type Tokens } from '../wire/token-usage.ts';
 import { linesOf } from './batch-input.ts';

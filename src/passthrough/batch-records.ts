@@ -1,11 +1,12 @@
 // The records of batches whose usage is not counted, in the table of objects: who created a batch, with which model; which batch wrote an
 // output file; and the queue of the batches of all holders.
+
 import type { Principal } from '../auth/key/principal.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
 import { isPrefix } from '../store/key-record.ts';
 import type { ListedObject, ObjectRecord } from '../store/object-record.ts';
-import { parse } from '../upstream/error-outcome.ts';
+import { parse } from '../wire/error-answer.ts';
 
 /** The batches of all holders and upstreams that are not counted. */
 export const UNCOUNTED = { upstream: '', holderId: '', kind: 'uncounted batch' } as const;

@@ -1,6 +1,7 @@
 // Calls without a model (files, batches, vector stores, conversations), forwarded to the one upstream that stores the objects. The order of
 // the steps is here: the key, the operation, the limits, the owners of the objects, the call, and the record of new objects. Calls that
 // could read or end another holder's object are rejected before the upstream is asked.
+
 import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
@@ -21,9 +22,10 @@ import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
-import { memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
+import { relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
+import { memberOf } from '../wire/error-answer.ts';
 import { BatchUsage, type BatchUsageOptions } from './batch-usage.ts';
 import { type BatchCall, claimBatch, prepareBatch } from './batches.ts';
 import { fieldsOf } from './form-fields.ts';

@@ -3,7 +3,7 @@
 
 import { GatewayError } from '../errors.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
-import { memberOf } from '../upstream/error-outcome.ts';
+import { memberOf } from '../wire/error-answer.ts';
 import { uncountedOutput } from './batch-records.ts';
 
 type BodyKind =

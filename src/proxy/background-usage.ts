@@ -1,10 +1,11 @@
 // The usage of background responses. Clients can read their output without the usage: from a stream that they leave, from a
 // conversation, by a later response. So the gateway asks the upstream itself, unless a call of the client shows the usage before.
+
 import type { Principal } from '../auth/key/principal.ts';
 import type { Scopes } from '../limits/scope.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { memberOf } from '../upstream/error-outcome.ts';
 import { readCompletion } from '../wire/chat-chunk.ts';
+import { memberOf } from '../wire/error-answer.ts';
 import { NO_USAGE, type Usage } from '../wire/token-usage.ts';
 import type { StoredResponses } from './objects/stored-responses.ts';
 import { countEarlier, type RunningReservationOptions } from './reservation/running-reservation.ts';

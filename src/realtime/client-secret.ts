@@ -1,5 +1,6 @@
 // Client secrets of realtime sessions: what one is for is encrypted in itself (AES-256-GCM), so that every replica can read it and none
 // stores it. It never goes to an upstream, and ends with the key that made it.
+
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import type { Authenticator } from '../auth/authenticator.ts';
@@ -8,7 +9,7 @@ import type { Principal } from '../auth/key/principal.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { isPrefix } from '../store/key-record.ts';
-import { memberOf, parse } from '../upstream/error-outcome.ts';
+import { memberOf, parse } from '../wire/error-answer.ts';
 import { textFrame } from './websocket/websocket-frames.ts';
 
 const START = 'ek_';

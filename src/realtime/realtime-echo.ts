@@ -1,9 +1,10 @@
 // The built-in model in a realtime session: an in-process upstream for trials and tests. It answers with the last text in the events of
 // OpenAI's API, and stores nothing.
+
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { contentText, echoTokens, replyTo } from '../upstream/echo/echo-answer.ts';
-import { memberOf, parse } from '../upstream/error-outcome.ts';
+import { memberOf, parse } from '../wire/error-answer.ts';
 import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 export class EchoSession {

@@ -1,12 +1,13 @@
 // The beginning of a transcription session without a model in its address: the client gets its 101 first and names the model in
 // `session.update`, by which the session is then routed. The events of the two sides keep their order.
+
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError, isServerFault, wrapError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Upgrade } from '../http/exchange/upgrade.ts';
-import { memberOf, parse } from '../upstream/error-outcome.ts';
+import { memberOf, parse } from '../wire/error-answer.ts';
 import { isConfig, modelIn, type SessionConfig, sessionUpdate } from './client-secret.ts';
 import { errorFrame } from './websocket/session-end.ts';
 import { closeFrame, textFrame, WebSocketFrameReader } from './websocket/websocket-frames.ts';

@@ -14,33 +14,20 @@ export interface AnswerClass {
   readonly triesNextTarget: boolean;
   /** Evidence about the target for its circuit breaker. A text that a prompt could cause is no evidence. */
   readonly vote: 'none' | 'failure' | 'limited';
-  /** The alert in examples/prometheus/alerts.yaml that it triggers. */
-  readonly alert: string | undefined;
+  /** The alert in examples/prometheus/alerts.yaml that it triggers. Default: none. */
+  readonly alert?: string;
 }
 
-const CREDENTIAL = {
+const OPERATOR = {
   fault: 'operator',
-  code: 'upstream_auth_error',
   isShown: false,
   triesNextTarget: true,
   alert: 'TollgateUpstreamRefusesCredential',
 } as const;
-
-const ACCOUNT = {
-  fault: 'operator',
-  code: 'upstream_account_error',
-  isShown: false,
-  triesNextTarget: true,
-  alert: 'TollgateUpstreamRefusesCredential',
-} as const;
-
-const REJECTED = {
-  fault: 'caller',
-  code: 'upstream_error',
-  isShown: true,
-  vote: 'none',
-  alert: undefined,
-} as const;
+const CREDENTIAL = { ...OPERATOR, code: 'upstream_auth_error' } as const;
+const ACCOUNT = { ...OPERATOR, code: 'upstream_account_error' } as const;
+const REJECTED = { fault: 'caller', code: 'upstream_error', isShown: true, vote: 'none' } as const;
+const VENDOR = { fault: 'vendor', code: 'upstream_error', isShown: true, triesNextTarget: true } as const;
 
 export const ANSWER_CLASSES = {
   credential: {
@@ -69,41 +56,23 @@ export const ANSWER_CLASSES = {
   forbidden: { ...REJECTED, answers: '403 that names neither (a firewall, a proxy)', triesNextTarget: true },
   request: { ...REJECTED, answers: 'any other 4xx', triesNextTarget: false },
   limit: {
-    fault: 'vendor',
+    ...VENDOR,
     answers: '429; 498 whose `code` is `capacity_exceeded` (Groq; SDKs do not repeat it)',
-    code: 'upstream_error',
-    isShown: true,
-    triesNextTarget: true,
     vote: 'limited',
-    alert: undefined,
   },
   gateway: {
-    fault: 'vendor',
+    ...VENDOR,
     answers:
       '424; 4xx whose `code` is `upstream_auth_error`, `upstream_account_error`, `upstream_tls` or `upstream_proxy_denied` (another gateway whose upstream failed)',
-    code: 'upstream_error',
-    isShown: true,
-    triesNextTarget: true,
     vote: 'failure',
-    alert: undefined,
   },
-  failure: {
-    fault: 'vendor',
-    answers: '408, 5xx',
-    code: 'upstream_error',
-    isShown: true,
-    triesNextTarget: true,
-    vote: 'failure',
-    alert: undefined,
-  },
+  failure: { ...VENDOR, answers: '408, 5xx', vote: 'failure' },
   unusable: {
-    fault: 'vendor',
+    ...VENDOR,
     answers: '2xx other than 200, 3xx, anything beyond 599',
     code: 'upstream_invalid_response',
     isShown: false,
-    triesNextTarget: true,
     vote: 'failure',
-    alert: undefined,
   },
 } as const satisfies Record<string, AnswerClass>;
 

@@ -8,8 +8,6 @@ import { ANSWER_CLASSES, type AnswerClass, classify, isAboutRequest, refusalReas
 import { connectionNames } from './http/header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
-export { memberOf, parse } from '../wire/error-answer.ts';
-
 /** A failed attempt that relayed nothing to the client. */
 export interface Failure {
   /** For the log and, without `verbatim`, for the client. */
@@ -210,17 +208,12 @@ export function judgeErrorObject(text: string, headers: ResponseHeaders, otherwi
  * Usable values of the upstream stay unchanged.
  */
 function retryHeaders(status: number, headers: Record<string, string>): Record<string, string> {
-  const { 'retry-after': after, 'retry-after-ms': ms, ...others } = headers;
-  const isDelay = (value: string | undefined) =>
-    value !== undefined && /^\d+(\.\d+)?$/.test(value) && Number(value) > 0;
-  const isDate = after !== undefined && /[a-z]/i.test(after) && !Number.isNaN(Date.parse(after));
-  const usable: Record<string, string> = others;
-  if (after !== undefined && (isDelay(after) || isDate)) usable['retry-after'] = after;
-  if (ms !== undefined && isDelay(ms)) usable['retry-after-ms'] = ms;
+  const { 'retry-after': after, 'retry-after-ms': ms, ...usable } = headers;
+  if (after !== undefined && (number(after) > 0 || !Number.isNaN(date(after)))) usable['retry-after'] = after;
+  if (ms !== undefined && number(ms) > 0) usable['retry-after-ms'] = ms;
   const waits = (status === 429 || status === 503) && headers['x-should-retry'] !== 'false';
   if (waits && usable['retry-after'] === undefined) {
-    const seconds = ms !== undefined && isDelay(ms) ? Math.ceil(Number(ms) / 1000) : 1;
-    usable['retry-after'] = String(seconds);
+    usable['retry-after'] = String(number(ms) > 0 ? Math.ceil(number(ms) / 1000) : 1);
   }
   return usable;
 }

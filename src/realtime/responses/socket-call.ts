@@ -1,7 +1,8 @@
 // One response over a WebSocket to an upstream, from its request to its last event, as the call of a transport.
+
 import type { GatewayError } from '../../errors.ts';
-import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import type { Call, ResponseHeaders, Sink } from '../../upstream/transport.ts';
+import { memberOf, parse } from '../../wire/error-answer.ts';
 import { type EventFacts, eventFacts } from './socket-events.ts';
 
 const DATA = Buffer.from('data: ');
