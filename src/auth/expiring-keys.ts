@@ -8,8 +8,6 @@ const INTERVAL_MS = 10 * 60_000;
 interface ExpiringKeysOptions {
   readonly store: Pick<OrganisationStore, 'countExpiring'>;
   readonly metrics: Pick<Metrics, 'expiringKeys'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 export class ExpiringKeys {
@@ -23,10 +21,11 @@ export class ExpiringKeys {
 
   /** Never rejects: without the store, the gauge keeps its value. */
   async count(): Promise<void> {
-    const { store, metrics, now = Date.now } = this.#options;
+    const { store, metrics } = this.#options;
+    const now = Date.now();
     const at = (ms: number) => new Date(ms).toISOString();
     try {
-      metrics.expiringKeys.set(await store.countExpiring(at(now()), at(now() + EXPIRY_WARNING_MS)));
+      metrics.expiringKeys.set(await store.countExpiring(at(now), at(now + EXPIRY_WARNING_MS)));
     } catch {
       // The change feed reports a store that is unavailable.
     }

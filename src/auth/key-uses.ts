@@ -14,19 +14,15 @@ const DAY_MS = 86_400_000;
 interface KeyUsesOptions {
   readonly store: Pick<OrganisationStore, 'recordUses'>;
   readonly logger: Pick<Logger, 'warn'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 export class KeyUses {
   readonly #options: KeyUsesOptions;
-  readonly #now: () => number;
   readonly #pending = new Map<Prefix, string>();
   readonly #timer: NodeJS.Timeout;
 
   constructor(options: KeyUsesOptions) {
     this.#options = options;
-    this.#now = options.now ?? Date.now;
     this.#timer = setInterval(() => void this.flush(), FLUSH_MS).unref();
   }
 
@@ -36,7 +32,7 @@ export class KeyUses {
    * @returns the day of this use, as days since 1970
    */
   record(prefix: Prefix, usedOn: number | undefined): number {
-    const now = this.#now();
+    const now = Date.now();
     const day = Math.floor(now / DAY_MS);
     if (day === usedOn) return day;
     if (this.#pending.size >= MAX_PENDING) return usedOn ?? -1;

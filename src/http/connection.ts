@@ -37,6 +37,7 @@ export class Connection {
   readonly #waiting: (() => void)[] = [];
   /** Error for unparsable bytes, sent after the responses to earlier requests. */
   #rejection: GatewayError | undefined;
+  /** No more requests will be read; the last response may announce it. */
   #closing = false;
   /** The current response announces `connection: close`, because nothing waited behind it when that was decided. */
   #isLast = false;
@@ -57,11 +58,6 @@ export class Connection {
 
   get current(): Exchange | undefined {
     return this.#current;
-  }
-
-  /** No more requests will be read; the last response may announce it. */
-  get closing(): boolean {
-    return this.#closing;
   }
 
   /** Set after unparsable bytes: no incomplete body can become complete any more. */

@@ -102,8 +102,8 @@ export class Replicas {
     this.#subscription = new Subscription({
       url,
       logger,
-      channels: [CHANNEL],
-      onMessage: (_, text) => this.#receive(text),
+      channel: CHANNEL,
+      onMessage: (text) => this.#receive(text),
       onLost,
       onRestored: () => {
         // Senders have to count this replica from now on.
@@ -239,8 +239,8 @@ export async function sendAndConfirm(
   const subscription = new Subscription({
     url,
     logger,
-    channels: [ack],
-    onMessage: (_, text) => {
+    channel: ack,
+    onMessage: (text) => {
       const at = text.indexOf('\n');
       const id = at === -1 ? text : text.slice(0, at);
       const ms = performance.now() - sentAt;

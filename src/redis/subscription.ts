@@ -11,9 +11,9 @@ import { plainError } from './redis-fault.ts';
 export interface SubscriptionOptions extends Partial<ConnectionTimes> {
   /** In a form of `readRedisAddress`. */
   readonly url: string;
-  readonly channels: readonly string[];
+  readonly channel: string;
   /** Called with each message as text. It must not throw; errors are logged. */
-  readonly onMessage: (channel: string, text: string) => void;
+  readonly onMessage: (text: string) => void;
   /** Called once per outage: messages may be missed from now on. */
   readonly onLost?: () => void;
   /** Called after the first subscription and after each outage: none is missed from now on; earlier ones may have been. */
@@ -93,7 +93,7 @@ export class Subscription {
    */
   async #serve(redis: Redis, signal: AbortSignal): Promise<boolean> {
     const ended = observeEnd(redis);
-    const { connectMs, channels } = this.#options;
+    const { connectMs, channel } = this.#options;
     const timeoutMs = this.#address.kind === 'single' ? connectMs : 3 * connectMs;
     try {
       await inTime(redis.connect(), 'Redis', timeoutMs, signal);
@@ -107,11 +107,11 @@ export class Subscription {
       if (!String(info).includes('cluster_state:ok'))
         throw new Error('this node is not in a working Cluster');
     }
-    redis.on('message', (channel: string, text: string) => {
+    redis.on('message', (_channel: string, text: string) => {
       this.#touch();
-      this.#receive(channel, text);
+      this.#receive(text);
     });
-    await inTime(redis.subscribe(...channels), 'Redis', connectMs, signal);
+    await inTime(redis.subscribe(channel), 'Redis', connectMs, signal);
     this.#touch();
     this.#link();
     const cause = await this.#watch(redis, ended.promise, signal);
@@ -166,12 +166,12 @@ export class Subscription {
     this.#call(() => this.#options.onLost?.());
   }
 
-  #receive(channel: string, text: string): void {
+  #receive(text: string): void {
     // Ignore messages of a lost connection and those before `onRestored`.
     if (!this.#isLinked) return;
     const { maxBytes, onMessage } = this.#options;
     if (text.length > maxBytes || Buffer.byteLength(text) > maxBytes) return;
-    this.#call(() => onMessage(channel, text));
+    this.#call(() => onMessage(text));
   }
 
   #call(listener: () => void): void {

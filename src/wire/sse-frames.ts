@@ -45,15 +45,6 @@ export class SseFrameScanner {
   }
 
   /**
-   * Whether all received bytes were returned, so that a frame (a comment, an error) may be inserted after the written batches. Behind a
-   * CR too: a late LF then follows the blank line of the inserted frame and is one more blank line, which dispatches nothing. An
-   * inserted frame must end with LF LF: a final CR would swallow that LF.
-   */
-  get atBoundary(): boolean {
-    return this.#held === 0;
-  }
-
-  /**
    * Adds the next piece of the stream, cut anywhere.
    * @returns the frames that it completed; possibly a view of `chunk`, which must then stay unchanged
    * @throws GatewayError `upstream_unusable_response` if a frame is too large. Complete frames before it in the same piece are
@@ -119,7 +110,11 @@ export class SseFrameScanner {
     return { bytes, ends };
   }
 
-  /** A copy of the incomplete frame, which remains when the stream has ended. */
+  /**
+   * A copy of the incomplete frame, which remains when the stream has ended. While it is empty, a frame (a comment, an error) may be
+   * inserted after the written batches. Behind a CR too: a late LF is then one more blank line, which dispatches nothing. An inserted
+   * frame must end with LF LF: a final CR would swallow that LF.
+   */
   rest(): Buffer {
     return Buffer.from(this.#hold.subarray(0, this.#held));
   }

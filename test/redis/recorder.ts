@@ -58,9 +58,9 @@ export async function startSubscription(
   const { logger, log } = record();
   const subscription = new Subscription({
     url,
-    channels: ['news'],
+    channel: 'news',
     logger,
-    onMessage: (channel, text) => events.push(`${channel}: ${text}`),
+    onMessage: (text) => events.push(`news: ${text}`),
     onLost: () => events.push('lost'),
     onRestored: () => events.push('restored'),
     pingMs: 50,

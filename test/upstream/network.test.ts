@@ -6,7 +6,8 @@ import { connect, createServer, type LookupFunction, type Server, type Socket } 
 import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
-import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http/http-transport.ts';
+import type { ConnectionPoolOptions } from '../../src/upstream/http/connection-pool.ts';
+import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
 import type { Delivery } from '../../src/upstream/transport.ts';
 import { closedPort } from '../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
@@ -35,7 +36,10 @@ async function start(options: GatewayOptions): Promise<Gateway> {
   return gateway;
 }
 
-function transportTo(origin: string, more: Pick<HttpTransportOptions, 'lookup' | 'now'> = {}): HttpTransport {
+function transportTo(
+  origin: string,
+  more: Pick<ConnectionPoolOptions, 'lookup' | 'now'> = {},
+): HttpTransport {
   const transport = new HttpTransport({ origin, connectTimeout: 20_000, connections: 10, ...more });
   transports.push(transport);
   return transport;

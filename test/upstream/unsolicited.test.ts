@@ -6,7 +6,8 @@ import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, test } from 'vitest';
 import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import type { BodySource } from '../../src/http/pieces/body-source.ts';
-import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http/http-transport.ts';
+import type { ConnectionPoolOptions } from '../../src/upstream/http/connection-pool.ts';
+import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
 import { OriginQuarantine, OriginQuarantines } from '../../src/upstream/http/origin-quarantine.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { startGateway } from '../helpers/gateway.ts';
@@ -19,7 +20,7 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-function open(origin: string, options: Partial<HttpTransportOptions> = {}): HttpTransport {
+function open(origin: string, options: Partial<ConnectionPoolOptions> = {}): HttpTransport {
   const transport = new HttpTransport({ origin, connectTimeout: 20_000, connections: 100, ...options });
   closers.push(() => transport.close());
   return transport;

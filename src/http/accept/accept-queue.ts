@@ -5,7 +5,7 @@
 /** Backlog of the accept queue. Beyond it the kernel drops SYNs, and clients retry after a second. */
 export const BACKLOG = 1_024;
 
-/** Half of the common one-second timeout of health probes. */
+/** Maximum wait while the process is short of CPU: half of the common one-second timeout of health probes. */
 const MAX_WAIT_MS = 500;
 /** Fractions of the limit: interval between measurements of a busy queue, and minimum distance of two that are compared. */
 const MEASURE_FACTOR = 0.25;
@@ -35,8 +35,6 @@ interface AcceptQueueOptions {
   readonly length: () => number | undefined;
   /** Open accepted connections. Default: none. */
   readonly open?: () => number;
-  /** Maximum wait in milliseconds while the process is short of CPU. Default 500. */
-  readonly maxWait?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
   /** CPU time used by this process, in milliseconds. */
@@ -66,7 +64,6 @@ interface Sample {
 export class AcceptQueue {
   readonly #length: () => number | undefined;
   readonly #open: () => number;
-  readonly #maxWait: number;
   readonly #now: () => number;
   readonly #cpuTime: () => number;
   readonly #atTickEnd: (callback: () => void) => void;
@@ -82,10 +79,9 @@ export class AcceptQueue {
   #rejectedAt = Number.NEGATIVE_INFINITY;
   #report = { waitMs: 0, rejected: 0 };
 
-  constructor({ length, open, maxWait, now, cpuTime, atTickEnd }: AcceptQueueOptions) {
+  constructor({ length, open, now, cpuTime, atTickEnd }: AcceptQueueOptions) {
     this.#length = length;
     this.#open = open ?? (() => 0);
-    this.#maxWait = maxWait ?? MAX_WAIT_MS;
     this.#now = now ?? (() => performance.now());
     this.#cpuTime = cpuTime ?? processCpuTime;
     this.#atTickEnd = atTickEnd ?? setImmediate;
@@ -103,10 +99,10 @@ export class AcceptQueue {
     this.#hasAccepted = true;
     if (this.#busySince === undefined) {
       this.#busySince = now;
-      this.#measureAt = now + this.#maxWait * MEASURE_FACTOR;
+      this.#measureAt = now + MAX_WAIT_MS * MEASURE_FACTOR;
       this.#atTickEnd(this.#onTickEnd);
     } else if (now >= this.#measureAt) {
-      this.#measureAt = now + this.#maxWait * MEASURE_FACTOR;
+      this.#measureAt = now + MAX_WAIT_MS * MEASURE_FACTOR;
       this.#measure(now, now - this.#busySince);
     }
     if (this.#rejecting === undefined) return false;
@@ -127,8 +123,8 @@ export class AcceptQueue {
     if (length === undefined) return;
     if (this.#rejecting !== undefined) {
       const { since, rate } = this.#rejecting;
-      const isOver = now - since > this.#maxWait * REJECT_FACTOR;
-      if (!isOver && length / rate >= this.#maxWait * SHORT_FACTOR) return;
+      const isOver = now - since > MAX_WAIT_MS * REJECT_FACTOR;
+      if (!isOver && length / rate >= MAX_WAIT_MS * SHORT_FACTOR) return;
       this.#rejecting = undefined;
       this.#sample = undefined;
       return;
@@ -137,7 +133,7 @@ export class AcceptQueue {
     const sample = { at: now, cpuMs: this.#cpuTime(), accepted: this.#accepted, length, total };
     const before = this.#sample;
     const elapsed = before === undefined ? 0 : now - before.at;
-    if (before === undefined || elapsed < this.#maxWait * SPAN_FACTOR) {
+    if (before === undefined || elapsed < MAX_WAIT_MS * SPAN_FACTOR) {
       this.#sample ??= sample;
       return;
     }
@@ -152,10 +148,9 @@ export class AcceptQueue {
       (length > before.length && total - before.total > accepted * GROWTH_SHARE) || length >= BACKLOG;
     if (length < MIN_LENGTH || !isGrowing) return;
     const isStarved =
-      sample.cpuMs - before.cpuMs < elapsed * STARVED_SHARE &&
-      BACKLOG / rate > this.#maxWait * BACKLOG_FACTOR;
-    const burst = this.#maxWait * BURST_FACTOR;
-    if (isStarved ? wait > this.#maxWait : wait > burst && busyMs > burst)
+      sample.cpuMs - before.cpuMs < elapsed * STARVED_SHARE && BACKLOG / rate > MAX_WAIT_MS * BACKLOG_FACTOR;
+    const burst = MAX_WAIT_MS * BURST_FACTOR;
+    if (isStarved ? wait > MAX_WAIT_MS : wait > burst && busyMs > burst)
       this.#rejecting = { since: now, rate };
   }
 

@@ -39,11 +39,6 @@ export class BodyWriter {
     void this.#run();
   }
 
-  /** Everything was written, or writing has ended early. */
-  get isOver(): boolean {
-    return this.#isOver;
-  }
-
   /** Everything was written. */
   get isComplete(): boolean {
     return this.#isComplete;

@@ -7,8 +7,6 @@ import { TOKEN } from './header-names.ts';
 import { HttpCall } from './http-call.ts';
 import type { WrittenRequest } from './upstream-connection.ts';
 
-export type HttpTransportOptions = ConnectionPoolOptions;
-
 /** RFC 9110, 5.5. */
 const FORBIDDEN_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 const TARGET = /^\/[\x21-\x7e]*$/;
@@ -19,7 +17,7 @@ export class HttpTransport implements Transport {
   /** The start of the last head, cached: most requests of an upstream share it. */
   #beginning: Beginning | undefined;
 
-  constructor(options: HttpTransportOptions) {
+  constructor(options: ConnectionPoolOptions) {
     this.#pool = new ConnectionPool(options);
     this.#host = new URL(options.origin).host;
   }
