@@ -1,5 +1,6 @@
 // Creates Node's HTTP server with the gateway's limits, timeouts and strict parsing.
 import http from 'node:http';
+import type https from 'node:https';
 import { BACKLOG } from './accept/accept-queue.ts';
 import { connectionsWithin, descriptorLimit } from './accept/descriptors.ts';
 import { allowHalfOpen } from './exchange/node-internals.ts';
@@ -61,7 +62,7 @@ export function createListener(
  * @throws the system's error (EADDRINUSE, EACCES)
  */
 export function startListening(
-  server: http.Server,
+  server: http.Server | https.Server,
   host: string,
   port: number,
   onError: (error: Error) => void,

@@ -66,22 +66,18 @@ export function isLocalOrigin(origin: string, host: string | undefined): boolean
   return isSame && (isAddress(url) || isLoopback(url));
 }
 
-/** Host names that the admin listener accepts. */
-export class AdminHosts {
-  readonly #names: ReadonlySet<string>;
-
-  /** @param names besides addresses and names outside public DNS; `*` for all */
-  constructor(names: readonly string[]) {
-    this.#names = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
-  }
-
-  /** @param header the Host header; browsers always send one */
-  accepts(header: string | undefined): boolean {
-    if (header === undefined || this.#names.has('*')) return true;
+/**
+ * @param names besides addresses and names outside public DNS; `*` for all
+ * @returns whether the admin listener accepts a Host header; browsers always send one
+ */
+export function adminHostCheck(names: readonly string[]): (header: string | undefined) => boolean {
+  const accepted = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
+  return (header) => {
+    if (header === undefined || accepted.has('*')) return true;
     const url = hostOf(header);
     if (url === undefined) return false;
     const { hostname } = url;
     const isPrivate = isAddress(url) || !hostname.includes('.') || PRIVATE.test(hostname);
-    return isPrivate || this.#names.has(hostname);
-  }
+    return isPrivate || accepted.has(hostname);
+  };
 }

@@ -1,6 +1,7 @@
 // Small request bodies of pages: a browser's form, or the same fields as JSON from a program. Also rejects cross-origin forms (CSRF).
 import { isUtf8 } from 'node:buffer';
 import { GatewayError } from '../errors.ts';
+import { parse } from '../wire/error-answer.ts';
 import { readBody } from './body/read-body.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { mediaType } from './multipart/media-type.ts';
@@ -56,13 +57,9 @@ export function requireSameOrigin(exchange: Exchange, own: string): void {
 
 function parseObject(bytes: Buffer): Map<string, unknown> {
   if (!isUtf8(bytes)) throw new GatewayError('invalid_json');
-  let value: unknown;
-  try {
-    value = JSON.parse(bytes.toString());
-  } catch {
-    // Without the parser's error, which quotes the text and would reach the log.
-    throw new GatewayError('invalid_json');
-  }
+  // Without the parser's error, which quotes the text and would reach the log.
+  const value = parse(bytes.toString());
+  if (value === undefined) throw new GatewayError('invalid_json');
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new GatewayError('invalid_body');
   return new Map(Object.entries(value));

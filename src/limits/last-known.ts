@@ -49,10 +49,7 @@ export class LastKnownCounters {
     this.#own = Math.max(0, this.#own - 1);
     for (const { index, counts } of LIMITS) {
       if (counts === 'tokens' || counts === 'cost')
-        this.#counts[index] = Math.max(
-          0,
-          (this.#counts[index] ?? 0) - amountOf(counts, reserved) + amountOf(counts, used),
-        );
+        this.#counts[index] = Math.max(0, (this.#counts[index] ?? 0) - reserved[counts] + used[counts]);
     }
   }
 
@@ -73,10 +70,6 @@ export class LastKnownCounters {
     });
     return { wallMs, date, windowLeftMs, counts };
   }
-}
-
-function amountOf(counted: 'tokens' | 'cost', { tokens, cost }: Amounts): number {
-  return counted === 'tokens' ? tokens : cost;
 }
 
 /**

@@ -7,7 +7,7 @@ import type { Config, StaticConfig } from '../config/schema/config-schema.ts';
 import { AdminConsole } from '../console/admin-console.ts';
 import type { CommandRunner } from '../console/console-desk.ts';
 import { AdminServer } from '../http/admin/admin-listener.ts';
-import type { HealthReport } from '../http/admin/health.ts';
+import { type HealthReport, statusOf } from '../http/admin/health.ts';
 import { openStore } from '../store/open.ts';
 import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -120,16 +120,8 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
         },
       },
     ]);
-    const states = Object.values(checks);
     return {
-      status:
-        closing !== undefined
-          ? 'draining'
-          : states.includes('failed')
-            ? 'failed'
-            : states.includes('degraded')
-              ? 'degraded'
-              : 'ok',
+      status: statusOf(checks, closing !== undefined),
       version,
       uptime_s: Math.floor((performance.now() - started) / 1000),
       config_hash: reloader.config.hash,

@@ -37,7 +37,7 @@ export class TlsHandshakes {
   readonly #options: TlsHandshakesOptions;
   /** Never listens: it is given connections that the HTTP server has accepted. */
   readonly #server: Server;
-  /** By the ends of the connection, the only public trait that a socket shares with the one above it. */
+  /** By `endsOf`. */
   readonly #running = new Map<string, Handshake>();
   readonly #expiry: CertificateExpiry;
   #certificate: ServerCertificate;
@@ -145,6 +145,7 @@ function contextOf({ cert, key }: ServerCertificate) {
   return { cert, key, minVersion: 'TLSv1.2' as const };
 }
 
-function endsOf({ remoteAddress, remotePort, localAddress }: Socket): string {
+/** Both ends of a connection: the only public trait that a socket shares with the one above it. */
+export function endsOf({ remoteAddress, remotePort, localAddress }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

@@ -2,6 +2,7 @@
 // connections cannot lock out a probe.
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
+import { endsOf } from '../accept/tls-handshakes.ts';
 
 /** In total, and per address. */
 const MAX_CONNECTIONS = 256;
@@ -65,9 +66,4 @@ export function limitConnections(server: Server): void {
       if (slots.delete(slot.ends)) slots.set(slot.ends, slot);
     });
   });
-}
-
-/** The only public trait that a socket shares with the one above it. */
-function endsOf({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`;
 }

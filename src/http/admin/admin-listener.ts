@@ -3,7 +3,8 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { ServerCertificate } from '../../config/schema/listener-schema.ts';
 import { boundAddress } from '../client-address.ts';
-import { AdminHosts } from '../own-host.ts';
+import { startListening } from '../listener.ts';
+import { adminHostCheck } from '../own-host.ts';
 import { limitConnections } from './admin-connections.ts';
 import { type HealthReport, isReady } from './health.ts';
 
@@ -19,7 +20,7 @@ interface AdminOptions {
     owns(path: string): boolean;
     answer(request: IncomingMessage, response: ServerResponse): Promise<void>;
   };
-  /** Accepted host names besides those that no foreign page can have (`AdminHosts`). Default: none. */
+  /** Accepted host names besides those that no foreign page can have (`adminHostCheck`). Default: none. */
   readonly hosts?: readonly string[];
   /** Serves HTTPS with this pair. Default: HTTP. */
   readonly certificate?: ServerCertificate | undefined;
@@ -61,12 +62,12 @@ export class AdminServer {
         },
       }),
     };
-    const names = new AdminHosts(hosts);
+    const isOwnHost = adminHostCheck(hosts);
     const times = { requestTimeout: 5_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 };
     const answer = (request: IncomingMessage, response: ServerResponse): void => {
       const [path = '/', query = ''] = request.url?.split('?') ?? [];
       const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
-      if (!names.accepts(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
+      if (!isOwnHost(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
       else if (operators?.owns(path) === true) void operators.answer(request, response);
       else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
       else if (request.method !== 'GET' && request.method !== 'HEAD') {
@@ -91,16 +92,9 @@ export class AdminServer {
   }
 
   /** @throws the system's error (EADDRINUSE, EACCES) */
-  listen(host: string, port: number): Promise<{ host: string; port: number }> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen({ host, port }, () => {
-        this.#server.off('error', reject);
-        // Later errors of accept(), such as EMFILE, must not end the process.
-        this.#server.on('error', () => undefined);
-        resolve(boundAddress(this.#server));
-      });
-    });
+  async listen(host: string, port: number): Promise<{ host: string; port: number }> {
+    await startListening(this.#server, host, port, () => undefined);
+    return boundAddress(this.#server);
   }
 
   close(): Promise<void> {

@@ -32,6 +32,13 @@ export function isReady({ status, ready }: HealthReport): boolean {
   return ready !== false && (status === 'ok' || status === 'degraded');
 }
 
+/** The worst state of the checks. */
+export function statusOf(checks: HealthReport['checks'], isDraining: boolean): HealthReport['status'] {
+  const states = Object.values(checks);
+  if (isDraining) return 'draining';
+  return (['failed', 'degraded'] as const).find((state) => states.includes(state)) ?? 'ok';
+}
+
 /** Results are cached for this time, which bounds the cost of a flood of health requests. */
 const CACHE_MS = 1_000;
 /** A check that takes longer is reported as degraded. */
@@ -60,14 +67,7 @@ export class Health {
   async report(): Promise<HealthReport> {
     const { version, configHash, draining, needed = [] } = this.#options;
     const checks = await this.#check();
-    const states = Object.values(checks);
-    const status = draining()
-      ? 'draining'
-      : states.includes('failed')
-        ? 'failed'
-        : states.includes('degraded')
-          ? 'degraded'
-          : 'ok';
+    const status = statusOf(checks, draining());
     const uptime = Math.floor((performance.now() - this.#started) / 1000);
     const isLacking = needed.some((name) => checks[name] !== 'ok');
     const report = { status, version, uptime_s: uptime, config_hash: configHash(), checks } as const;

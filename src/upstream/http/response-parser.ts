@@ -1,5 +1,6 @@
 // Incremental, strict parser of HTTP/1.1 responses on one connection (RFC 9112): rejects whatever two parsers could read
 // differently. No sockets, no body buffering.
+import { hexValue } from '../../wire/json-bytes.ts';
 import type { ResponseHeaders } from '../transport.ts';
 import {
   CR,
@@ -239,8 +240,8 @@ export class ResponseParser {
   }
 
   #sizeByte(byte: number): void {
-    const digit = hexadecimal(byte);
-    if (digit !== undefined) {
+    const digit = hexValue(byte);
+    if (digit >= 0) {
       this.#digits += 1;
       if (this.#digits > MAX_SIZE_DIGITS) throw new InvalidResponse('a chunk size with too many digits');
       this.#left = this.#left * 16 + digit;
@@ -289,10 +290,4 @@ export class ResponseParser {
 /** Whether a byte is forbidden in a line. CR is handled by the callers. */
 function isControl(byte: number): boolean {
   return (byte < 0x20 && byte !== 0x09) || byte === 0x7f;
-}
-
-function hexadecimal(byte: number): number | undefined {
-  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30;
-  const lower = byte | 0x20;
-  return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : undefined;
 }

@@ -1,21 +1,19 @@
 // The requests in flight of one upstream: their limit, and what metrics say about them.
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { ByLabel } from '../../telemetry/metrics/metric-children.ts';
 
 export class Bulkhead {
-  readonly #upstream: string;
   /** Shared by all upstreams of this name: after a reload the old one may still have requests in flight. */
   readonly #gauge: { readonly value: number | undefined; add(by: number): void };
-  readonly #attempts: Metrics['upstreamAttempts'];
   /** Result → its counter, so that labels are looked up once. */
-  readonly #outcomes = new Map<string, { inc(): void }>();
+  readonly #outcomes: ByLabel<{ inc(): void }>;
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   #inFlight = 0;
 
   /** @param upstream its name */
   constructor(upstream: string, metrics: Metrics) {
-    this.#upstream = upstream;
-    this.#attempts = metrics.upstreamAttempts;
+    this.#outcomes = new ByLabel((outcome) => metrics.upstreamAttempts.child({ upstream, outcome }));
     this.#gauge = metrics.upstreamInFlight.child({ upstream });
     metrics.addUpstream(upstream);
     this.#gauge.add(0);
@@ -54,11 +52,6 @@ export class Bulkhead {
     if (ms !== undefined) this.#durations[outcome === 'ok' ? 'ok' : 'failed'].observe(ms / 1000);
     this.#inFlight -= 1;
     this.#gauge.add(-1);
-    let counter = this.#outcomes.get(outcome);
-    if (counter === undefined) {
-      counter = this.#attempts.child({ upstream: this.#upstream, outcome });
-      this.#outcomes.set(outcome, counter);
-    }
-    counter.inc();
+    this.#outcomes.of(outcome).inc();
   }
 }
