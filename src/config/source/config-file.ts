@@ -18,10 +18,14 @@ export function fileFault(file: string, message: string, line = 1, column = 1): 
   return new ConfigError([{ file, line, column, message, excerpt: '' }]);
 }
 
+/** The code of a system's error, such as `ENOENT`; `unknown` for any other. */
+export function errorCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+}
+
 function readFault(file: string, error: unknown): ConfigError {
   if (error instanceof ConfigError) return error;
-  const code =
-    error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
+  const code = errorCode(error);
   return fileFault(file, `cannot be read: ${READ_ERRORS[code] ?? `system error ${code}`}`);
 }
 

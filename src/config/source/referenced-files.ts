@@ -1,7 +1,8 @@
 // The files that a configuration refers to: `${file:PATH}`, and price lists. Reads them, and keeps the last good value of each.
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { readUpTo } from './config-file.ts';
+import { accepted, rejected, type ScalarResult } from '../schema/units.ts';
+import { errorCode, readUpTo } from './config-file.ts';
 
 /** In bytes. Enough for a bundle of all public authorities. */
 const MAX_VALUE = 512 * 1024;
@@ -9,12 +10,10 @@ const MAX_VALUE = 512 * 1024;
 const MAX_PARTNERS = 8;
 
 /** The value of a file, or what is wrong with it. A fault never quotes the content. */
-export type FileValue =
-  | { readonly ok: true; readonly value: string }
-  | { readonly ok: false; readonly fault: string };
+type FileValue = ScalarResult<string>;
 
 /** What became of a new content. `why`: log fields with the faults of the configuration. */
-export type FileUpdate =
+type FileUpdate =
   | { readonly kind: 'unchanged' | 'changed' }
   | { readonly kind: 'unreadable'; readonly fault: string }
   | { readonly kind: 'refused'; readonly why: object };
@@ -52,12 +51,12 @@ export class ReferencedFiles implements FileValues {
   /** The last good value. A file is read when it is first referred to; afterwards `update` changes its value. */
   read(path: string): FileValue {
     const found = this.text(path);
-    return found.ok ? { ok: true, value: found.value.trim() } : found;
+    return found.ok ? accepted(found.value.trim()) : found;
   }
 
   text(path: string): FileValue {
     const known = this.#values.get(path);
-    if (known !== undefined) return { ok: true, value: known };
+    if (known !== undefined) return accepted(known);
     const found = readValue(() => readFile(this.locate(path)));
     if (found.ok) this.#values.set(path, found.value);
     return found;
@@ -115,11 +114,8 @@ export class ReferencedFiles implements FileValues {
 
   /** The values of these files. */
   contents(paths: Iterable<string>): FileContents {
-    return Object.fromEntries(
-      Array.from(paths, (path) => [path, this.#values.get(path) ?? ''] as const).filter(
-        ([, value]) => value !== '',
-      ),
-    );
+    const values = Array.from(paths, (path) => [path, this.#values.get(path) ?? ''] as const);
+    return Object.fromEntries(values.filter(([, value]) => value !== ''));
   }
 }
 
@@ -136,17 +132,17 @@ function readValue(read: () => Buffer): FileValue {
   try {
     bytes = read();
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-    return { ok: false, fault: READ_ERRORS[code] ?? `cannot be read: system error ${code}` };
+    const code = errorCode(error);
+    return rejected(READ_ERRORS[code] ?? `cannot be read: system error ${code}`);
   }
-  if (bytes.length > MAX_VALUE) return { ok: false, fault: 'is larger than 512 KiB' };
+  if (bytes.length > MAX_VALUE) return rejected('is larger than 512 KiB');
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
-    return { ok: false, fault: 'is not UTF-8' };
+    return rejected('is not UTF-8');
   }
-  return text.trim() === '' ? { ok: false, fault: 'is empty' } : { ok: true, value: text };
+  return text.trim() === '' ? rejected('is empty') : accepted(text);
 }
 
 /** @returns at most `MAX_VALUE` + 1 bytes. Does not block on a pipe. */

@@ -74,11 +74,7 @@ export class SchemaFile<Schema extends z.ZodType> {
   }
 }
 
-interface Faults {
-  readonly faults: readonly ConfigFault[];
-  /** Number of those beyond MAX_FAULTS. */
-  readonly more: number;
-}
+type Faults = Pick<ConfigError, 'faults' | 'more'>;
 
 function errorOf({ faults, more }: Faults): ConfigError {
   return new ConfigError(faults, more);

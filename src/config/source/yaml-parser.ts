@@ -16,87 +16,63 @@ export interface YamlSource {
   unveil(value: string): string;
 }
 
+const REFERENCE = /\$\{(file:[^}\n]+|[A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?)\}/g;
 const TOO_DEEP = 'the file is nested too deeply';
 const QUOTE_STAR =
   'not valid YAML: `*` and `&` have a meaning of their own; a value or name that begins with one has to be in quotes';
 /** A `*` as the name of a field, which the parser takes for an alias and reports at a later line. */
 const STAR_NAME = /(?<=^[ \t]*(?:- +)?)\*[ \t]*:/m;
 
-/** The parser's message if it quotes nothing of the file, otherwise our own. */
+const TAGGED = 'has a tag; tags are not supported';
+
+/** Messages for the codes of the parser, whose own may quote the file. */
+const MESSAGES: { readonly [Code in YAMLError['code']]?: string } = {
+  TAB_AS_INDENT: 'not valid YAML: this line is indented with a tab; use spaces',
+  BLOCK_AS_IMPLICIT_KEY:
+    'not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on a line of their own',
+  BAD_ALIAS: QUOTE_STAR,
+  MULTIPLE_DOCS: 'the file has more than one YAML document; only one is allowed',
+  RESOURCE_EXHAUSTION: TOO_DEEP,
+  BAD_SCALAR_START: 'not valid YAML: this value has to be in quotes',
+  BAD_DQ_ESCAPE: 'not valid YAML: unknown escape in double quotes; single quotes take a backslash as it is',
+  TAG_RESOLVE_FAILED: TAGGED,
+  BAD_COLLECTION_TYPE: TAGGED,
+  BAD_DIRECTIVE: 'has a directive that is not supported; a configuration is YAML 1.2',
+};
+/** Codes whose messages by the parser quote nothing of the file. */
+const PLAIN_CODES: readonly string[] = ['MISSING_CHAR', 'BAD_INDENT', 'MULTILINE_IMPLICIT_KEY'];
+
 function syntaxMessage({ code, message }: YAMLError): string {
-  switch (code) {
-    case 'MISSING_CHAR':
-      return message.startsWith('Missing closing')
-        ? 'not valid YAML: a quoted value does not end'
-        : `not valid YAML: ${message}`;
-    case 'TAB_AS_INDENT':
-      return 'not valid YAML: this line is indented with a tab; use spaces';
-    case 'BLOCK_AS_IMPLICIT_KEY':
-      return 'not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on a line of their own';
-    case 'BAD_ALIAS':
-      return QUOTE_STAR;
-    case 'BAD_INDENT':
-      if (message.startsWith('Flow'))
-        return `not valid YAML: a ${message.startsWith('Flow map') ? '{' : '['} is not closed; a \`#\` after a space begins a comment, and a value with one has to be in quotes`;
-      return `not valid YAML: ${message}`;
-    case 'MULTILINE_IMPLICIT_KEY':
-      return `not valid YAML: ${message}`;
-    case 'MULTIPLE_DOCS':
-      return 'the file has more than one YAML document; only one is allowed';
-    case 'RESOURCE_EXHAUSTION':
-      return TOO_DEEP;
-    case 'BAD_SCALAR_START':
-      return 'not valid YAML: this value has to be in quotes';
-    case 'BAD_DQ_ESCAPE':
-      return 'not valid YAML: unknown escape in double quotes; single quotes take a backslash as it is';
-    case 'TAG_RESOLVE_FAILED':
-    case 'BAD_COLLECTION_TYPE':
-      return 'has a tag; tags are not supported';
-    case 'BAD_DIRECTIVE':
-      return 'has a directive that is not supported; a configuration is YAML 1.2';
-    default:
-      return 'not valid YAML: unexpected text or punctuation';
-  }
+  if (code === 'MISSING_CHAR' && message.startsWith('Missing closing'))
+    return 'not valid YAML: a quoted value does not end';
+  if (code === 'BAD_INDENT' && message.startsWith('Flow'))
+    return `not valid YAML: a ${message.startsWith('Flow map') ? '{' : '['} is not closed; a \`#\` after a space begins a comment, and a value with one has to be in quotes`;
+  if (PLAIN_CODES.includes(code)) return `not valid YAML: ${message}`;
+  return MESSAGES[code] ?? 'not valid YAML: unexpected text or punctuation';
 }
 
 /**
  * Replaces the braces of references by two characters that the file does not contain. In a flow collection (`{ api_key: ${KEY} }`)
  * YAML would parse them as its own. The replacements have the same length, so offsets stay valid.
  */
-class VeiledText {
-  readonly text: string;
-  readonly #open: string | undefined;
-  readonly #close: string | undefined;
-
-  constructor(source: string) {
-    const unused: string[] = [];
-    // The private use area has 6400 characters; a file that uses all of them gets no replacement.
-    for (let code = 0xe000; code < 0xf8ff && unused.length < 2; code += 1) {
-      const character = String.fromCharCode(code);
-      if (!source.includes(character)) unused.push(character);
-    }
-    const [open, close] = unused;
-    this.#open = open;
-    this.#close = close;
-    this.text =
-      open === undefined || close === undefined
-        ? source
-        : source.replaceAll(
-            /\$\{(file:[^}\n]+|[A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?)\}/g,
-            `$$${open}$1${close}`,
-          );
+function veil(source: string): { readonly text: string; readonly unveil: YamlSource['unveil'] } {
+  const unused: string[] = [];
+  // The private use area has 6400 characters; a file that uses all of them gets no replacement.
+  for (let code = 0xe000; code < 0xf8ff && unused.length < 2; code += 1) {
+    const character = String.fromCharCode(code);
+    if (!source.includes(character)) unused.push(character);
   }
-
-  unveil(value: string): string {
-    return this.#open === undefined || this.#close === undefined
-      ? value
-      : value.replaceAll(this.#open, '{').replaceAll(this.#close, '}');
-  }
+  const [open, close] = unused;
+  if (open === undefined || close === undefined) return { text: source, unveil: String };
+  return {
+    text: source.replaceAll(REFERENCE, `$$${open}$1${close}`),
+    unveil: (value) => value.replaceAll(open, '{').replaceAll(close, '}'),
+  };
 }
 
 /** @param text a whole file; returned offsets refer to it */
 export function parseYaml(text: string): YamlSource {
-  const veiled = new VeiledText(text);
+  const veiled = veil(text);
   // The failsafe schema keeps scalars as text, so no value is reformatted before its field is known. yaml-tree.ts reports duplicate
   // keys and can still read the rest of the file.
   const document = parseDocument(veiled.text, {
@@ -115,6 +91,6 @@ export function parseYaml(text: string): YamlSource {
     errors: deep === undefined ? errors : [deep],
     // yaml-tree.ts rejects tags, at their field.
     warnings: document.warnings.filter(({ code }) => code !== 'TAG_RESOLVE_FAILED').map(mark),
-    unveil: (value) => veiled.unveil(value),
+    unveil: veiled.unveil,
   };
 }

@@ -35,7 +35,7 @@ interface YamlBlank {
   readonly span: SourceSpan;
 }
 
-export interface YamlPair {
+interface YamlPair {
   readonly key: SourceSpan;
   readonly value: YamlNode;
 }
@@ -207,14 +207,11 @@ class TreeReader {
       // Read even if the key is rejected, to report faults below it and register anchors.
       const tree = this.#read(value, inner, { start: at.end, end: at.end });
       const fault = keyFault(name);
-      if (fault !== undefined || name === undefined) {
-        this.#mark(at.start, path, fault ?? '');
-      } else if (entries.has(name)) {
+      if (fault !== undefined || name === undefined) this.#mark(at.start, path, fault ?? '');
+      else if (entries.has(name)) {
         repeated.push({ name, key: at });
         this.#mark(at.start, inner, 'is given twice');
-      } else {
-        entries.set(name, { key: at, value: tree });
-      }
+      } else entries.set(name, { key: at, value: tree });
     }
     return { entries, repeated };
   }
@@ -275,7 +272,6 @@ export const isLiteral = (node: YamlScalar): boolean =>
   node.variables.length === 0 && node.files.length === 0;
 
 /** The text of a valid, non-empty scalar. */
-export function nodeText(tree: YamlNode | undefined, ...path: YamlPath): string | undefined {
-  const node = tree === undefined ? undefined : findNode(tree, path)?.node;
+export function nodeText(node: YamlNode | undefined): string | undefined {
   return node?.kind === 'leaf' && !node.broken && !node.emptied ? node.value : undefined;
 }
