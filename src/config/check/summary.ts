@@ -18,7 +18,7 @@ import { ENDPOINTS_OF } from '../schema/endpoint-names.ts';
 import type { ServerCertificate } from '../schema/listener-schema.ts';
 import { weightInUse } from '../schema/model-schema.ts';
 import { certificatesIn } from '../schema/pem.ts';
-import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
+import { hostPort, readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 import { proxyFor } from '../source/outbound-rules.ts';
 import { type BudgetedLimits, budgetTexts } from '../terms.ts';
@@ -172,15 +172,14 @@ function describeLimits(limits: BudgetedLimits): readonly string[] {
 function describeTier(tier: TierConfig): string {
   const limits = describeLimits(tier);
   const { price } = tier;
-  const cost =
-    price === undefined
-      ? []
-      : [
-          `price ${price.amount} ${price.currency} ${price.interval === 'once' ? 'once' : `a ${price.interval}`}`,
-        ];
   const { endpoints } = tier;
-  const only = endpoints === undefined ? [] : [`only ${endpoints.join(' and ')}`];
-  return [...(limits.length === 0 ? ['no limits'] : limits), ...only, ...cost].join(', ');
+  const texts = limits.length === 0 ? ['no limits'] : [...limits];
+  if (endpoints !== undefined) texts.push(`only ${endpoints.join(' and ')}`);
+  if (price !== undefined) {
+    const { amount, currency, interval } = price;
+    texts.push(`price ${amount} ${currency} ${interval === 'once' ? 'once' : `a ${interval}`}`);
+  }
+  return texts.join(', ');
 }
 
 /** The provider, its mode, and what happens when a payment lapses. */
@@ -209,7 +208,7 @@ export function describeConfig(config: Config, at = Date.now()): string {
   const { listen, admin, store, redis, secret, workers } = config.static;
   const { upstreams, models, tiers, certificate, admin_certificate, ...dynamic } = config.dynamic;
   const address = ({ host, port }: { host: string; port: number }): string =>
-    `${host.includes(':') ? `[${host}]` : host}:${port === 0 ? '(any free port)' : port}`;
+    hostPort(host, port === 0 ? '(any free port)' : port);
   const proxies = listen.trusted_proxies.length === 0 ? '' : ` behind ${listen.trusted_proxies.join(', ')}`;
   const general: [string, string][] = [
     ['listen', address(listen) + (certificate ? describeCertificate(certificate) : '') + proxies],
@@ -225,12 +224,11 @@ export function describeConfig(config: Config, at = Date.now()): string {
       `at most ${dynamic.retry.attempts} upstream requests for one request, within ${formatDuration(dynamic.retry.deadline)}`,
     ],
     ['drain', `after ${formatDuration(dynamic.drain.delay)}, for ${formatDuration(dynamic.drain.timeout)}`],
-    ...(dynamic.currency === undefined ? [] : [['currency', dynamic.currency] as [string, string]]),
-    ...(dynamic.prices === undefined ? [] : [['prices', describeLists(dynamic.prices)] as [string, string]]),
-    ...(dynamic.billing === undefined
-      ? []
-      : [['billing', describeBilling(dynamic.billing)] as [string, string]]),
   ];
+  const { currency, prices, billing } = dynamic;
+  if (currency !== undefined) general.push(['currency', currency]);
+  if (prices !== undefined) general.push(['prices', describeLists(prices)]);
+  if (billing !== undefined) general.push(['billing', describeBilling(billing)]);
   const unpriced = Array.from(unpricedTargets(config.dynamic, at), ([name, targets]) => {
     const isWhole = targets.length === models[name]?.targets.length;
     return [name, `${isWhole ? '' : 'at '}${targets.join(', ')}`] as const;

@@ -1,16 +1,12 @@
 // Readers for addresses: URLs of upstreams, store and Redis, hosts, networks, origins. They check the syntax only.
 import { BlockList, isIP } from 'node:net';
-import { readRedisAddress } from './redis-address.ts';
+import { HOST_NAME, hostPort, readRedisAddress, UNSAFE } from './redis-address.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** Where keys, usage and orders are stored: a file with `path`, or a server with `url`. */
 export type StoreAddress =
   | { readonly kind: 'sqlite'; readonly path: string }
   | { readonly kind: 'postgres'; readonly url: string };
-
-/** The URL parser drops or encodes white space and controls and turns `\` into `/`, so the URL would differ from what is written. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what this looks for
-const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
 
 function readUrl(text: string, schemes: readonly string[]): ScalarResult<URL> {
   const expected = schemes.map((scheme) => `${scheme}://`).join(' or ');
@@ -102,7 +98,7 @@ export function readRedis(text: string): ScalarResult<string> {
 
 /** What a listener binds to: a name or an address, IPv6 without brackets. */
 export function readHost(text: string): ScalarResult<string> {
-  return isIP(text) !== 0 || /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(text)
+  return isIP(text) !== 0 || HOST_NAME.test(text)
     ? accepted(text)
     : rejected('must be a host name or an IP address, without port and brackets');
 }
@@ -147,5 +143,5 @@ export function isLoopbackAddress(address: string): boolean {
 
 /** `http://host:port`, or https with TLS; with brackets where IPv6 needs them. */
 export function httpUrl(host: string, port: number, isTls = false): string {
-  return `${isTls ? 'https' : 'http'}://${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+  return `${isTls ? 'https' : 'http'}://${hostPort(host, port)}`;
 }

@@ -47,9 +47,6 @@ export const listenSection = section({
 type Listen = z.output<typeof listenSection>;
 /** A certificate of a listener and its key, in PEM. They are in the dynamic part. */
 export type ServerCertificate = NonNullable<Listen['tls']>;
-/** `tls`: whether the listener serves HTTPS. */
-export type ListenConfig = Omit<Listen, 'tls'> & { readonly tls?: true };
-
 const operatorName = name(
   (key) => (/^(?:\*|[a-z0-9._@+-]{1,100})$/i.test(key) ? undefined : 'is not the name of an operator, nor *'),
   () => true,
@@ -93,6 +90,6 @@ export const adminSection = section({
 
 /** Both listeners in the static part. `tls`: whether one serves HTTPS. */
 export interface ListenersConfig {
-  readonly listen: ListenConfig;
+  readonly listen: Omit<Listen, 'tls'> & { readonly tls?: true };
   readonly admin: Omit<z.output<typeof adminSection>, 'tls'> & { readonly tls?: true };
 }

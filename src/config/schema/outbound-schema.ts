@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import { readProxy } from './addresses.ts';
 import { address, hiddenText, section, text } from './field-kinds.ts';
 import { readCertificates, readPrivateKeyPem } from './pem.ts';
+import { HOST_NAME } from './redis-address.ts';
 import { accepted, rejected } from './units.ts';
 
 export const proxy = address(readProxy, '^none$|^https?://');
@@ -19,7 +20,7 @@ export const tls = section({
     .exactOptional()
     .describe('PEM of the private key of `cert`, without a passphrase.'),
   server_name: text((value) =>
-    isIP(value) === 0 && /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(value)
+    isIP(value) === 0 && HOST_NAME.test(value)
       ? accepted(value)
       : rejected('must be a host name, without a port'),
   )

@@ -8,21 +8,17 @@ export interface RedisNode {
   readonly port: number;
 }
 
-interface Common {
+/** What the servers ask for. */
+interface Access {
   readonly tls: boolean;
-  /** Not empty; for `single` exactly one. */
-  readonly nodes: readonly RedisNode[];
   /** Decoded. Set only together with a password. */
   readonly username?: string;
   readonly password?: string;
 }
 
-/** What the Sentinels themselves ask for. */
-interface SentinelAccess {
-  readonly tls: boolean;
-  /** Decoded. Set only together with a password. */
-  readonly username?: string;
-  readonly password?: string;
+interface Common extends Access {
+  /** Not empty; for `single` exactly one. */
+  readonly nodes: readonly RedisNode[];
 }
 
 /**
@@ -36,15 +32,18 @@ export type RedisAddress =
       readonly kind: 'sentinel';
       readonly name: string;
       readonly db: number;
-      readonly sentinel: SentinelAccess;
+      readonly sentinel: Access;
     })
   | (Common & { readonly kind: 'cluster' });
 
 const DEFAULT_PORT = { single: 6379, sentinel: 26_379, cluster: 6379 } as const;
 const MAX_NODES = 64;
 
+/** The URL parser drops or encodes white space and controls and turns `\` into `/`, so the URL would differ from what is written. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what this looks for
-const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
+export const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
+/** A name that a URL can have as its host, or an IPv4 address. */
+export const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/;
 const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([?#].*)?$/i;
 
 /**
@@ -94,7 +93,7 @@ export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
 
 const SENTINEL_FIELDS = ['sentinel_username', 'sentinel_password', 'sentinel_tls'];
 
-function readSentinelAccess(query: string, tls: boolean): ScalarResult<SentinelAccess> {
+function readSentinelAccess(query: string, tls: boolean): ScalarResult<Access> {
   const fields = new Map<string, string>();
   for (const pair of query === '' ? [] : query.split('&')) {
     const [, name = '', value = ''] = /^([^=]*)=(.+)$/.exec(pair) ?? [];
@@ -118,9 +117,14 @@ function readSentinelAccess(query: string, tls: boolean): ScalarResult<SentinelA
   });
 }
 
+/** `host:port`, with brackets where IPv6 needs them. */
+export function hostPort(host: string, port: number | string): string {
+  return `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+}
+
 /** `host:port` of the nodes, with commas: the part of the address that may be shown. */
 export function redisHosts(address: RedisAddress): string {
-  return address.nodes.map(({ host, port }) => `${isIP(host) === 6 ? `[${host}]` : host}:${port}`).join(',');
+  return address.nodes.map(({ host, port }) => hostPort(host, port)).join(',');
 }
 
 function readLogin(text: string | undefined): ScalarResult<{ username?: string; password?: string }> {
@@ -151,10 +155,7 @@ function readNodes(text: string, defaultPort: number): ScalarResult<readonly Red
     const [, bracketed, name, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::(\d{1,5}))?$/.exec(part) ?? [];
     const host = bracketed ?? name ?? '';
     const port = digits === undefined ? defaultPort : Number(digits);
-    const isHost =
-      bracketed === undefined
-        ? /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(host)
-        : isIP(host) === 6 && !host.includes('%');
+    const isHost = bracketed === undefined ? HOST_NAME.test(host) : isIP(host) === 6 && !host.includes('%');
     if (!isHost || port === 0 || port > 65_535) {
       return rejected('must name each host as HOST or HOST:PORT, IPv6 in brackets, several with commas');
     }
