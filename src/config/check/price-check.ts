@@ -3,7 +3,7 @@ import { currencyFault, readCurrency } from '../schema/price-schema.ts';
 import type { ConfigField } from './config-field.ts';
 
 /** The `currency` of the configuration; `unknown` where it has a fault. */
-export type MainCurrency = { readonly code: string | undefined } | 'unknown';
+type MainCurrency = { readonly code: string | undefined } | 'unknown';
 
 /** @param file the configuration */
 export function mainCurrency(file: ConfigField): MainCurrency {

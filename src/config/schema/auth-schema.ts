@@ -95,9 +95,10 @@ const google = section({
   scope: scope('https://www.googleapis.com/auth/cloud-platform'),
 });
 
+const isVariable = (key: string): boolean => /^[A-Za-z_][A-Za-z0-9_]*$/.test(key);
 const variableName = name(
-  (key) => (/^[A-Za-z_][A-Za-z0-9_]*$/.test(key) ? undefined : 'is not the name of a variable'),
-  (key, empty) => !empty && /^[A-Za-z_][A-Za-z0-9_]*$/.test(key),
+  (key) => (isVariable(key) ? undefined : 'is not the name of a variable'),
+  (key, empty) => !empty && isVariable(key),
 );
 
 const command = section({

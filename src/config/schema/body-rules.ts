@@ -121,21 +121,17 @@ interface PlacedRule {
   readonly at: [string, string | number];
 }
 
-function placedRules({ refuse: refused = [], remove: removed = [], ...fields }: RuleFields): PlacedRule[] {
-  const { rename = {}, set = {}, default: defaults = {} } = fields;
-  return [
-    ...refused.map((path, index): PlacedRule => ({ rule: { kind: 'refuse', path }, at: ['refuse', index] })),
-    ...removed.map((path, index): PlacedRule => ({ rule: { kind: 'remove', path }, at: ['remove', index] })),
-    ...Object.entries(rename).map(
-      ([path, to]): PlacedRule => ({ rule: { kind: 'rename', path, to }, at: ['rename', path] }),
-    ),
-    ...Object.entries(set).map(
-      ([path, value]): PlacedRule => ({ rule: { kind: 'set', path, value }, at: ['set', path] }),
-    ),
-    ...Object.entries(defaults).map(
-      ([path, value]): PlacedRule => ({ rule: { kind: 'default', path, value }, at: ['default', path] }),
-    ),
-  ];
+function placedRules(fields: RuleFields): PlacedRule[] {
+  const listed = (kind: 'refuse' | 'remove') =>
+    (fields[kind] ?? []).map((path, index): PlacedRule => ({ rule: { kind, path }, at: [kind, index] }));
+  const valued = (kind: 'set' | 'default') =>
+    Object.entries(fields[kind] ?? {}).map(
+      ([path, value]): PlacedRule => ({ rule: { kind, path, value }, at: [kind, path] }),
+    );
+  const renamed = Object.entries(fields.rename ?? {}).map(
+    ([path, to]): PlacedRule => ({ rule: { kind: 'rename', path, to }, at: ['rename', path] }),
+  );
+  return [...listed('refuse'), ...listed('remove'), ...renamed, ...valued('set'), ...valued('default')];
 }
 
 /** The rules of one section, or a fault at the later one of two that contradict each other. */
@@ -224,23 +220,17 @@ function leftOf(far: BodyRule, near: readonly BodyRule[]): readonly BodyRule[] {
   return left;
 }
 
+const VERBS: Readonly<Record<BodyRule['kind'], string>> = {
+  ...{ refuse: 'refuses', remove: 'removes', rename: 'renames', set: 'sets' },
+  default: 'sets where missing',
+};
+
 /** `refuses models, provider` and `removes user`, for the kinds that there are. */
 export function describeBody(rules: readonly BodyRule[] = []): string[] {
-  const texts: Record<BodyRule['kind'], string[]> = {
-    refuse: [],
-    remove: [],
-    rename: [],
-    set: [],
-    default: [],
-  };
-  for (const rule of rules) texts[rule.kind].push(describeRule(rule));
-  return Object.entries({
-    refuses: texts.refuse,
-    removes: texts.remove,
-    renames: texts.rename,
-    sets: texts.set,
-    'sets where missing': texts.default,
-  }).flatMap(([verb, each]) => (each.length === 0 ? [] : [`${verb} ${each.join(', ')}`]));
+  return Object.entries(VERBS).flatMap(([kind, verb]) => {
+    const texts = rules.filter((rule) => rule.kind === kind).map(describeRule);
+    return texts.length === 0 ? [] : [`${verb} ${texts.join(', ')}`];
+  });
 }
 
 function describeRule(rule: BodyRule): string {

@@ -49,17 +49,14 @@ export function readPrivateKeyPem(pem: string): ScalarResult<string> {
   }
 }
 
+type TlsValues = { readonly [Part in 'ca' | 'cert' | 'key']?: string | undefined };
+
 /**
  * What is wrong with these values together; undefined if they can be used.
  * @param values each read by the functions above
  */
-export function tlsFault({
-  ca,
-  cert,
-  key,
-}: {
-  readonly [Part in 'ca' | 'cert' | 'key']?: string | undefined;
-}): string | undefined {
+export function tlsFault(values: TlsValues): string | undefined {
+  const { cert, key } = values;
   if (cert !== undefined && key !== undefined) {
     const privateKey = createPrivateKey(key);
     const owner = certificatesIn(cert).findIndex((each) => each.checkPrivateKey(privateKey));
@@ -67,7 +64,7 @@ export function tlsFault({
     if (owner > 0) return 'has the certificate of its `key` not first in `cert`; put it before its issuers';
   }
   try {
-    createSecureContext({ ca, cert, key });
+    createSecureContext(values);
     return undefined;
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
