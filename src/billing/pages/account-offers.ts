@@ -2,7 +2,7 @@
 // of them are in the page, hidden; browser/standing.js shows those that apply.
 import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
 import { newNonce } from '../claim-cookie.ts';
-import { contactLink, type Html, html, NOTHING, taxLine } from './page-frame.ts';
+import { asking, contactLink, type Html, html, NOTHING, taxLine } from './page-frame.ts';
 import { isOrderable, limitLines, priceLine } from './pricing-page.ts';
 import { contactHref } from './theme.ts';
 
@@ -37,16 +37,10 @@ export function subscriptionPanel({ branding, billing }: DynamicConfig): Html {
 `;
 }
 
-/** `write to the contact`, within a sentence. */
-export function asking(branding: DynamicConfig['branding']): Html {
-  const contact = contactLink(branding, 'My key');
-  return contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
-}
-
 /** One notice for each billing status that needs the holder's attention. */
 export function billingNotices(config: DynamicConfig): Html {
   const { branding, billing } = config;
-  const ask = asking(branding);
+  const ask = asking(branding, 'My key');
   const again =
     billing === undefined || !TIERS.some((tier) => tier !== 'Free' && isOrderable(tier, config))
       ? html`To get it back, ${ask}.`

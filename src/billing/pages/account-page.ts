@@ -4,9 +4,9 @@ import { eachLimit } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { baseUrl } from '../base-url.ts';
-import { asking, billingNotices, subscriptionPanel, tierOffers, upgradeCommand } from './account-offers.ts';
+import { billingNotices, subscriptionPanel, tierOffers, upgradeCommand } from './account-offers.ts';
 import { quoted } from './key-page.ts';
-import { answerPage, copyButton, type Html, html, NOTHING } from './page-frame.ts';
+import { answerPage, asking, copyButton, type Html, html, NOTHING } from './page-frame.ts';
 import { ACCOUNT, COPY } from './page-scripts.ts';
 import { AMBIGUOUS, dateLocale, localeOf } from './price-text.ts';
 
@@ -53,7 +53,7 @@ ${upgrade === undefined ? NOTHING : command('Order another tier: the answer has 
 <div class="row"><label class="unseen" for="period">Period</label><select id="period" class="small"><option value="7">Last 7 days</option><option value="30" selected>Last 30 days</option><option value="90">Last 90 days</option></select>${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
 <p class="soft" id="key-facts"></p>
 <p class="soft" id="renewal"></p>
-<p class="notice" id="expiry" hidden><strong>This key expires on <span id="expires"></span>.</strong> From then on requests with it are rejected, and a replacement expires with it. To go on, ${asking(config.branding)}.</p>
+<p class="notice" id="expiry" hidden><strong>This key expires on <span id="expires"></span>.</strong> From then on requests with it are rejected, and a replacement expires with it. To go on, ${asking(config.branding, 'My key')}.</p>
 ${billingNotices(config)}<dl class="totals card" id="totals"></dl>
 <section class="card panel panel-alone" aria-labelledby="limits-title"><h3 id="limits-title">Limits</h3><ul class="gauges" id="limits" data-names="${LIMIT_NAMES}"></ul></section>
 <div class="panels" id="charts">

@@ -15,7 +15,7 @@ import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { withErrorPage } from './answer-page.ts';
 import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
-import { answerResult, contactLink, type Html, html, NOTHING } from './page-frame.ts';
+import { answerResult, asking, type Html, html, NOTHING } from './page-frame.ts';
 import { localeOf, priceText } from './price-text.ts';
 
 /** Minimum time between two calls to the provider for one order. */
@@ -138,8 +138,7 @@ ${this.#body(order, isOwn, config, localeOf(exchange))}`,
   }
 
   #body(order: Order, isOwn: boolean, { branding }: DynamicConfig, locale: string): Html {
-    const contact = contactLink(branding, `Order ${order.id}`);
-    const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
+    const ask = asking(branding, `Order ${order.id}`);
     const session = order.session ?? '';
     const button = (label: string) =>
       html`<form class="actions" method="post" action="claim"><input type="hidden" name="session_id" value="${session}"><button type="submit">${label}</button></form>`;

@@ -74,6 +74,12 @@ export function contactLink(branding: Branding | undefined, subject: string): Ht
   return html`<a href="${contactHref(contact, subject)}" rel="noreferrer">${contact.replace(/^https?:\/\//, '')}</a>`;
 }
 
+/** `write to the contact`, within a sentence. */
+export function asking(branding: Branding | undefined, subject: string): Html {
+  const contact = contactLink(branding, subject);
+  return contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
+}
+
 export interface PageOptions {
   /** Plain text without the gateway's name. */
   readonly title: string;

@@ -130,29 +130,30 @@ async function rotate() {
 }
 
 /** Orders a tier for the holder of the key, and opens the payment page. @param {string} tier */
-async function order(tier) {
-  if (isBusy) return;
-  const begun = visit;
+function order(tier) {
   // The nonce makes a repeated order idempotent.
   const nonce = document.getElementById('offers')?.dataset['nonce'];
-  const doubt = 'Nothing was charged. Try again in a moment.';
-  const answer = await call('POST', ORDER, key, doubt, { tier, nonce });
-  if (answer === undefined || begun !== visit) return;
-  if (!/^https?:\/\//.test(answer.url))
-    return complain('The gateway answered with something that this page cannot read. Nothing was charged.');
-  at('said').textContent = 'Opening the payment page.';
-  location.assign(answer.url);
+  return openPage(ORDER, { tier, nonce }, 'Opening the payment page.', 'Nothing was charged.');
 }
 
 /** Opens the customer portal of the payment provider. */
-async function manage() {
+function manage() {
+  return openPage(PORTAL, {}, 'Opening your subscription at the payment provider.');
+}
+
+/**
+ * Opens the page whose URL the gateway answers.
+ * @param {string} path @param {object} content @param {string} said for screen readers
+ * @param {string} [doubt] what holds where there is no URL
+ */
+async function openPage(path, content, said, doubt = '') {
   if (isBusy) return;
   const begun = visit;
-  const answer = await call('POST', PORTAL, key, 'Try again in a moment.', {});
+  const answer = await call('POST', path, key, `${doubt} Try again in a moment.`.trim(), content);
   if (answer === undefined || begun !== visit) return;
   if (!/^https?:\/\//.test(answer.url))
-    return complain('The gateway answered with something that this page cannot read.');
-  at('said').textContent = 'Opening your subscription at the payment provider.';
+    return complain(`The gateway answered with something that this page cannot read. ${doubt}`.trim());
+  at('said').textContent = said;
   location.assign(answer.url);
 }
 
