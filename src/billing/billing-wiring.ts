@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { BillingConfig } from '../config/schema/config-schema.ts';
 import type { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import type { Method } from '../http/router.ts';
+import type { Handler, Method } from '../http/router.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Outbound } from '../upstream/outbound/outbound.ts';
 import { FakeProvider } from './fake-provider.ts';
@@ -37,8 +37,6 @@ interface BillingOptions extends Omit<BillingParts, 'provider' | 'now'> {
 /** Longer than the longest call of a provider. */
 const FORMER_MS = 30_000;
 
-type Handler = (exchange: Exchange) => void | Promise<void>;
-
 /** Creates the configured provider, and replaces it when a reload changes it, for example its key. */
 export class Providers {
   readonly #parts: Pick<BillingOptions, 'store' | 'metrics' | 'outbound'>;
@@ -71,10 +69,8 @@ export class Providers {
     if (provider === 'invoice') return new InvoiceProvider(this.#parts.store);
     // The configuration is rejected without it.
     if (secret_key === undefined) return undefined;
-    this.#calls = new StripeCalls(
-      { secret_key, api_base, outbound: this.#parts.outbound },
-      this.#parts.metrics,
-    );
+    const { outbound, metrics } = this.#parts;
+    this.#calls = new StripeCalls({ secret_key, api_base, outbound }, metrics);
     return new StripeProvider(this.#calls, { secret_key, api_base });
   }
 }

@@ -91,4 +91,4 @@ export const FAKE_EVENTS = [
   'won',
   'lost',
 ] as const;
-export type FakeEvent = (typeof FAKE_EVENTS)[number];
+type FakeEvent = (typeof FAKE_EVENTS)[number];

@@ -83,11 +83,10 @@ export class Sweep {
     } catch (error) {
       metrics.billing.sweeps.inc({ outcome: 'failed' });
       logger.warn({ order: order.id, err: error }, 'failed to check an order');
-      const [at, dueAt] = [0, RETRY_MS].map((later) => new Date(this.#parts.now() + later).toISOString());
+      const now = this.#parts.now();
+      const [at, dueAt] = [new Date(now).toISOString(), new Date(now + RETRY_MS).toISOString()];
       // A concurrent write has set the next check itself.
-      await store
-        .changeOrder(order.id, order.version, { dueAt: dueAt ?? null }, at ?? '')
-        .catch(() => undefined);
+      await store.changeOrder(order.id, order.version, { dueAt }, at).catch(() => undefined);
     }
   }
 

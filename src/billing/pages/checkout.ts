@@ -38,10 +38,7 @@ interface CheckoutOptions extends Omit<BillingParts, 'metrics'> {
   readonly claims: Claims;
 }
 
-interface FreeOrder {
-  readonly address: string;
-  readonly perDay: number;
-}
+type FreeOrder = Parameters<CheckoutOptions['issuer']['issueFree']>[0];
 
 /** A holder who orders another tier for its key. */
 interface Holder {
@@ -174,7 +171,7 @@ export class Checkout {
         nonce: names.nonce,
         baseTier: holder?.baseTier ?? ('Free' as const),
       };
-      const terms: OrderTerms | undefined = paidTerms(tier, tiers[tier] ?? {}, provider, buyer, this.#date());
+      const terms = paidTerms(tier, tiers[tier] ?? {}, provider, buyer, this.#date());
       if (terms === undefined) throw new GatewayError('checkout_not_configured');
       exchange.throwIfStopped();
       const { kind, order } = await store.addOrder(terms, holder?.id ?? null);
@@ -209,9 +206,8 @@ export class Checkout {
     try {
       opened = await provider.open(order, root);
     } catch (error) {
-      await this.#note(order, { reason: 'the payment page could not be opened', dueAt }).catch(
-        () => undefined,
-      );
+      const failed = { reason: 'the payment page could not be opened', dueAt };
+      await this.#note(order, failed).catch(() => undefined);
       throw error;
     }
     const { session, url } = opened;

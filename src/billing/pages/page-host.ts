@@ -3,9 +3,13 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { requireOwnHost } from '../../http/own-host.ts';
+import type { Handler } from '../../http/router.ts';
 import { answerErrorPage } from './answer-page.ts';
 
-type Handler = (exchange: Exchange) => void | Promise<void>;
+/** Whether a request is a browser's for a page, and not a program's. */
+export function wantsPage({ request }: Exchange): boolean {
+  return /\btext\/html\b/.test(request.headers.accept ?? '');
+}
 
 /**
  * @param listenHost host that the public listener binds to
@@ -17,8 +21,7 @@ export function ownHostOnly(handler: Handler, config: () => DynamicConfig, liste
     try {
       requireOwnHost(exchange, inForce.public_url, listenHost);
     } catch (error) {
-      const isBrowser = /\btext\/html\b/.test(exchange.request.headers.accept ?? '');
-      if (!isBrowser || !(error instanceof GatewayError)) throw error;
+      if (!wantsPage(exchange) || !(error instanceof GatewayError)) throw error;
       answerErrorPage(exchange, error, inForce);
       return;
     }

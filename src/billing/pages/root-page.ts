@@ -5,6 +5,7 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import { isOwnHost } from '../../http/own-host.ts';
 import { baseUrl } from '../base-url.ts';
 import { answerPage, answerResult, html, textBox } from './page-frame.ts';
+import { wantsPage } from './page-host.ts';
 import { brandName } from './theme.ts';
 
 /** Below these are programs, whatever they accept. */
@@ -22,8 +23,7 @@ export function answerUnknown(
   listenHost: string,
 ): boolean {
   const path = exchange.target.split('?', 1)[0] ?? '';
-  const isBrowser = /\btext\/html\b/.test(exchange.request.headers.accept ?? '');
-  if (!isBrowser || exchange.method !== 'GET' || PROGRAMS.test(path)) return false;
+  if (!wantsPage(exchange) || exchange.method !== 'GET' || PROGRAMS.test(path)) return false;
   if (!isOwnHost(exchange, config.public_url, listenHost)) return false;
   const { branding } = config;
   if (path === '/') {
