@@ -25,7 +25,7 @@ const KEPT_MS = 100 * 86_400_000;
 const FORGET_EVERY_MS = 3_600_000;
 const FORGET_BATCH = 500;
 
-export type BudgetWebhook = NonNullable<DynamicConfig['budgets']['webhook']>;
+type BudgetWebhook = NonNullable<DynamicConfig['budgets']['webhook']>;
 
 interface NoticeSenderOptions {
   readonly store: Pick<BudgetStore, 'takeNotices' | 'settleNotice' | 'countDueNotices' | 'forgetNotices'>;
@@ -103,8 +103,8 @@ export class NoticeSender {
     const target = webhook();
     if (target === undefined) return false;
     const at = now();
-    const [from, until] = [at, at + LEASE_MS].map((ms) => new Date(ms).toISOString());
-    const notices = await store.takeNotices(from ?? '', until ?? '', BATCH);
+    const [from, until] = [new Date(at).toISOString(), new Date(at + LEASE_MS).toISOString()];
+    const notices = await store.takeNotices(from, until, BATCH);
     for (const notice of notices) await this.#send(notice, target);
     return notices.length === BATCH;
   }
@@ -115,8 +115,7 @@ export class NoticeSender {
     try {
       await this.#post(body, target);
       metrics.budgets.webhooks.inc({ outcome: 'sent' });
-      await store.settleNotice(id, null);
-      return;
+      return await store.settleNotice(id, null);
     } catch (error) {
       failure = error;
     }

@@ -35,11 +35,8 @@ export const CHECK = command('check', 'validate a configuration and summarize it
     if (faults.length > 0) await write(io.stderr, `serve would not start:\n${faults.join('\n')}\n`);
     const spool = outboxDirectory(config.static);
     const why = offline || faults.length > 0 ? undefined : await outboxFault(spool);
-    if (why !== undefined)
-      await write(
-        io.stderr,
-        `warning: usage.spool: ${why}; usage would be in memory only until the store has it\n`,
-      );
+    const warning = `warning: usage.spool: ${why}; usage would be in memory only until the store has it\n`;
+    if (why !== undefined) await write(io.stderr, warning);
     const tried = credentials ? await tryCredentials(file, io.env, io) : 0;
     return faults.length > 0 ? 1 : tried;
   },

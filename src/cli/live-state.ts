@@ -23,7 +23,7 @@ import { Fleet } from './fleet-action.ts';
 const FLEET_MS = 2000;
 
 /** What one process reports. */
-export interface ReplicaState {
+interface ReplicaState {
   readonly id: string;
   readonly configHash: string | undefined;
   readonly upstreams: readonly UpstreamState[];
@@ -87,16 +87,12 @@ async function fetchFleet(redis: string): Promise<Pick<LiveState, 'silent'> & { 
 }
 
 /** What a command shows of one target, over all processes. */
-export interface TargetLive {
+export interface TargetLive
+  extends Pick<UpstreamState['targets'][number], 'breaker' | 'in_flight' | 'latency_ms' | 'last_failure'>,
+    Pick<UpstreamState, 'health' | 'drained'> {
   readonly state: StateName;
-  readonly breaker: 'closed' | 'half_open' | 'open';
-  readonly in_flight: number;
   /** Milliseconds until it accepts requests; 0 when it does. */
   readonly until_ms: number;
-  readonly latency_ms: number | null;
-  readonly health: UpstreamState['health'];
-  readonly drained: UpstreamState['drained'];
-  readonly last_failure: { readonly code: string; readonly at: string } | null;
 }
 
 /** The states of all processes as one; undefined when none reported. */

@@ -9,7 +9,7 @@ import { type Definition, StrictCommand, type Work } from './command.ts';
 import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
 
 /** A command of the first level. Its module is loaded when it is needed, because most of a start is loading. */
-export interface CommandEntry {
+interface CommandEntry {
   readonly name: string;
   readonly about: string;
   load(): Promise<Definition>;

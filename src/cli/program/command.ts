@@ -49,7 +49,7 @@ interface CommandText {
   readonly examples?: readonly string[];
 }
 
-export interface CommandSpec<Known extends Options> {
+interface CommandSpec<Known extends Options> {
   /** More for its own help. */
   readonly detail?: string;
   readonly operand?: Operand;

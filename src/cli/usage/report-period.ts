@@ -13,7 +13,7 @@ export const PERIOD_OPTIONS = {
 } as const;
 
 /** The first hour, `YYYY-MM-DDTHH`, and the last day, `YYYY-MM-DD`; without one all that follows. */
-export interface ReportPeriod {
+interface ReportPeriod {
   readonly from: string;
   readonly to: string | undefined;
 }

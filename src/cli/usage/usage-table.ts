@@ -4,7 +4,7 @@ import { exactPublicSums } from '../../usage/records/public-sums.ts';
 import { type TableCell, tableOf } from '../program/table.ts';
 import type { CommandIo } from '../program/terminal.ts';
 
-export interface UsageTable {
+interface UsageTable {
   /** The groups of the lines. */
   readonly by: readonly string[];
   /** The first and the last hour, `YYYY-MM-DDTHH`. */

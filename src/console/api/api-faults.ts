@@ -6,7 +6,7 @@ import { maskKeys } from '../../telemetry/log/key-mask.ts';
 
 type Issue = z.core.$ZodIssue;
 
-export interface ApiFault {
+interface ApiFault {
   /** Path of the member, with dots; empty for the whole. */
   readonly where: string;
   readonly what: string;
