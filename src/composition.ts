@@ -6,9 +6,7 @@ import { rotationEndpoint } from './auth/rotation-endpoint.ts';
 import { Billing } from './billing/billing-wiring.ts';
 import { currentOrderOf } from './billing/order-verdict.ts';
 import { httpUrl } from './config/schema/addresses.ts';
-import type { Config } from './config/schema/config-schema.ts';
 import { PASSTHROUGH_PATHS } from './config/schema/endpoint-names.ts';
-import type { FileContents } from './config/source/referenced-files.ts';
 import { AdminConsole } from './console/admin-console.ts';
 import type { CommandRunner } from './console/console-desk.ts';
 import { GatewayError } from './errors.ts';
@@ -19,10 +17,9 @@ import { clientAddress } from './http/client-address.ts';
 import { Cors } from './http/cors.ts';
 import { loopbackCheck } from './http/loopback.ts';
 import { Server } from './http/server.ts';
+import { followConfiguration, type LiveConfig } from './live-config.ts';
 import { VERSION } from './package-files.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
-import { Reloader } from './process/config-reload.ts';
-import { ConfigWatch } from './process/config-watch.ts';
 import { checkRedis, StoreCheck } from './process/health-checks.ts';
 import type { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
@@ -87,7 +84,10 @@ export async function compose(options: CompositionOptions) {
   const front = await openFront(options, foundation, () => configuration.reloader.config.hash);
   const usage = await openUsage(options, foundation, front);
   const products = openProducts(options, foundation, front, usage);
-  const configuration = followConfiguration(options, foundation, front, () => admin.server);
+  const configuration = followConfiguration(
+    { ...options, isWorker: options.slot !== undefined },
+    { ...foundation, server: front.server, adminServer: () => admin.server },
+  );
   const admin = openAdmin(options, foundation, front, usage, configuration);
   mountRoutes(foundation, front, usage, products, admin.health);
 
@@ -237,7 +237,13 @@ function openProducts(
   return {
     models,
     mountSessions: openSessions({
-      ...{ ...common, metering: sessions, usageReads, pipeline, overload, server, sealingKey },
+      ...common,
+      metering: sessions,
+      usageReads,
+      pipeline,
+      overload,
+      server,
+      sealingKey,
     }),
     passthrough,
     rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
@@ -247,63 +253,13 @@ function openProducts(
   };
 }
 
-/** Applies the configuration now and whenever its file changes. */
-function followConfiguration(
-  { config, env, source, files, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
-  { metrics, outbound, routing, currency }: Foundation,
-  { server }: Front,
-  adminServer: () => AdminServer,
-) {
-  let url: string | undefined;
-  const apply = ({ dynamic }: Config) => {
-    currency.reload(dynamic.currency);
-    const { certificate } = dynamic;
-    if (certificate !== undefined) server.certificate = certificate;
-    adminServer().certificate = dynamic.admin_certificate;
-    // An operator cannot name a port that the system chooses.
-    const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
-    routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
-    outbound.replace(dynamic.outbound);
-    server.writeStall = dynamic.stream.write_stall;
-  };
-  const isQuiet = slot !== undefined;
-  const reloader = new Reloader({
-    config,
-    env,
-    files,
-    bytes: source.bytes,
-    apply,
-    logger,
-    metrics: metrics.config,
-    isQuiet,
-  });
-  const watch = new ConfigWatch({ source, files, reloader, logger, metrics: metrics.config });
-  return {
-    reloader,
-    watch,
-    /** Applies what a primary sends to its worker. */
-    replace(bytes: Buffer, contents: FileContents) {
-      files.replace(contents);
-      reloader.reload(bytes);
-    },
-    /** @param address URL of the public listener */
-    start(address: string) {
-      url = address;
-      apply(config);
-    },
-    watchFiles() {
-      if (isWatching) watch.start();
-    },
-  };
-}
-
 /** Health, and the admin listener; a worker has no listener of its own. */
 function openAdmin(
   { config, slot, logger, resources, env, commands }: CompositionOptions,
   { metrics, states, store }: Foundation,
   { keys, server, overload }: Front,
   metering: Usage,
-  { reloader }: ReturnType<typeof followConfiguration>,
+  { reloader }: LiveConfig,
 ) {
   const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
   resources.add('store check', async () => storeCheck.stop());

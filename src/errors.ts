@@ -1,25 +1,130 @@
 // The error table and the error class of the gateway. http/exchange/response-writer.ts writes error responses. Contains no text of an
-// upstream.
-import {
-  busy,
-  type ErrorRule,
-  failed,
-  invalid,
-  kind,
-  limited,
-  type RetryAdvice,
-  transient,
-  unrepeated,
-} from './error-rule.ts';
-import { OPERATOR_ERRORS } from './operator-errors.ts';
-import { PAYMENT_ERRORS } from './payment-errors.ts';
-import { UNREPEATED_STATUS, UPSTREAM_ERRORS } from './upstream-errors.ts';
+// upstream or a payment provider.
+
+/** Retry advice for SDKs: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
+type RetryAdvice = 'wait' | 'no' | 'default';
+
+export interface ErrorRule {
+  /** HTTP status; 499 appears in the access log only. */
+  readonly status: number;
+  /** `error.type` on the wire, in OpenAI's vocabulary. */
+  readonly type: string;
+  readonly retry: RetryAdvice;
+  /** Default message for the client. */
+  readonly message: string;
+}
+
+/** @returns a function that makes a rule of this type and retry advice from status and message */
+const kind =
+  (type: string, retry: RetryAdvice) =>
+  (status: number, message: string): ErrorRule => ({ status, type, retry, message });
+
+/** The request is wrong, and stays wrong. */
+const invalid = kind('invalid_request_error', 'no');
+/** The request may succeed later, unchanged. */
+const transient = kind('invalid_request_error', 'default');
+/** Not allowed for this client. */
+const forbidden = kind('request_forbidden', 'no');
+/** A rate limit. */
+const limited = kind('requests', 'wait');
+/** A failure behind the gateway, or in it. */
+const failed = kind('server_error', 'default');
+/** A failure that a retry cannot help: the operator has to act, or the work is done already. */
+const unrepeated = kind('server_error', 'no');
+/** Temporarily unavailable. */
+const busy = kind('service_unavailable_error', 'wait');
 
 /**
  * The longest `retry-after` that all SDKs obey, in milliseconds: openai-node ignores a minute and more, openai-python more than a minute.
  * Per-minute limits count over this time, so that their `retry-after` is exact.
  */
 export const MAX_RETRY_AFTER_MS = 59_999;
+
+/**
+ * Status of errors that the operator or the upstream must resolve and that a client must not retry. Many clients ignore
+ * `x-should-retry` and retry 408, 409, 429 and all 5xx; some retry every 4xx without a name of its own, such as 424. 401 to 404
+ * would blame the caller's key, balance or model, and programs skip an input after a 400.
+ */
+const UNREPEATED_STATUS = 406;
+
+/** Errors of upstreams. */
+export const UPSTREAM_ERRORS = {
+  upstream_rate_limited: limited(429, 'All upstreams for this model are at their rate limits.'),
+  upstream_unreachable: failed(502, 'The upstream could not be reached.'),
+  upstream_tls: unrepeated(
+    UNREPEATED_STATUS,
+    'The identity of the upstream could not be verified. The operator has to act.',
+  ),
+  upstream_proxy_error: failed(
+    502,
+    'The outbound proxy of the gateway brought about no connection to the upstream.',
+  ),
+  upstream_proxy_denied: unrepeated(
+    UNREPEATED_STATUS,
+    'The outbound proxy of the gateway refused a connection to the upstream. The operator has to act.',
+  ),
+  upstream_auth_error: unrepeated(
+    UNREPEATED_STATUS,
+    'The upstream rejected the credentials of the gateway. The operator has to act.',
+  ),
+  upstream_account_error: unrepeated(
+    UNREPEATED_STATUS,
+    'The upstream does not serve the account of the gateway: balance, quota or billing. The operator has to act.',
+  ),
+  upstream_unusable_response: unrepeated(
+    UNREPEATED_STATUS,
+    'The upstream sent a complete answer that cannot be relayed. It may have billed it.',
+  ),
+  upstream_invalid_response: failed(502, 'The upstream sent an invalid answer.'),
+  upstream_error: failed(502, 'The upstream reported an error.'),
+  stream_incomplete: failed(502, 'The stream of the upstream broke before it was complete.'),
+  upstream_busy: busy(503, 'No upstream for this model can take the request at the moment.'),
+  upstream_out_of_service: busy(503, 'No upstream for this model is in service at the moment.'),
+  upstream_timeout: failed(504, 'The upstream did not answer in time.'),
+};
+
+/** Errors of pages, orders and payments. */
+const PAYMENT_ERRORS = {
+  cross_origin_form: forbidden(403, 'This form can only be submitted from its own site.'),
+  unknown_host: forbidden(421, 'This page is not published under this name.'),
+  invalid_event: invalid(400, 'The event is not valid.'),
+  invalid_signature: invalid(400, 'The signature of the event is not valid.'),
+  claim_forbidden: forbidden(403, 'This browser did not make the order, or the order does not exist.'),
+  unknown_order: invalid(404, 'There is no such order.'),
+  already_entitled: invalid(409, 'This key has that tier, or a higher one, already.'),
+  no_subscription: invalid(404, 'This key has no subscription that is managed at a payment provider.'),
+  order_closed: invalid(409, 'A key for this order is no longer available.'),
+  order_not_paid: transient(409, 'The order is not paid yet.'),
+  order_limit: limited(429, 'Too many orders came from this address. Wait a moment.'),
+  payment_unavailable: busy(
+    503,
+    'The payment provider cannot be reached at the moment. Nothing was charged.',
+  ),
+};
+
+/** Errors of the console and its API on the admin listener. */
+export const OPERATOR_ERRORS = {
+  operator_required: invalid(
+    401,
+    'Sign in, or send the token of an operator as: Authorization: Bearer TOKEN.',
+  ),
+  invalid_operator: invalid(401, 'The token of the operator is not valid.'),
+  no_operators: forbidden(
+    403,
+    'There is no operator yet. Make the first one: tollgate operators add NAME --role admin.',
+  ),
+  role_too_low: forbidden(403, 'Your role does not allow this.'),
+  forged_request: forbidden(403, 'The request does not come from a page of this console.'),
+  record_not_found: invalid(404, 'There is no such record.'),
+  record_conflict: invalid(409, 'The record is in a state that does not allow this.'),
+  request_unsettled: transient(
+    409,
+    'A request with this Idempotency-Key is running, or ended without a result.',
+  ),
+  record_changed: invalid(412, 'The record has changed since you read it.'),
+  request_key_reused: invalid(422, 'This Idempotency-Key belongs to another request.'),
+  too_many_sign_ins: limited(429, 'Too many attempts to sign in. Wait a minute.'),
+};
 
 /**
  * Code → rule. The key is `error.code` on the wire; OpenAI's code where one exists (`invalid_api_key`, `model_not_found`,

@@ -1,8 +1,14 @@
 // The table of errors: that docs/errors.md says the same, and that every error has the body and the sense it promises.
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { ERRORS, type ErrorCode, errorBody, GatewayError, wrapError } from '../src/errors.ts';
-import { UPSTREAM_ERRORS } from '../src/upstream-errors.ts';
+import {
+  ERRORS,
+  type ErrorCode,
+  errorBody,
+  GatewayError,
+  UPSTREAM_ERRORS,
+  wrapError,
+} from '../src/errors.ts';
 
 interface Row {
   readonly status: number;

@@ -1,7 +1,7 @@
 // Every error of the admin listener, provoked by a request.
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { OPERATOR_ERRORS } from '../../src/operator-errors.ts';
+import { OPERATOR_ERRORS } from '../../src/errors.ts';
 import { openStore } from '../../src/store/open.ts';
 import { type ConsoleAnswer, type ConsoleSetting, startConsole } from './setting.ts';
 

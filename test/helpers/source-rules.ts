@@ -36,6 +36,7 @@ export const LAYERS: Order = [
   ['serve.ts'],
   ['app.ts', 'cli'],
   ['composition.ts', 'start-fault.ts'],
+  ['live-config.ts'],
   ['process'],
   ['console'],
   ['realtime', 'passthrough', 'billing'],
@@ -46,9 +47,7 @@ export const LAYERS: Order = [
   ['telemetry'],
   ['config', 'deadline.ts', 'recent-map.ts', 'repeat.ts', 'single-flight.ts'],
   ['wire'],
-  ['errors.ts'],
-  ['operator-errors.ts', 'payment-errors.ts', 'upstream-errors.ts'],
-  ['error-rule.ts', 'package-files.ts'],
+  ['errors.ts', 'package-files.ts'],
 ];
 
 /** The rooms of a layer that has several, in the same order and by the same rule. A file belongs to the longest path. */

@@ -1,6 +1,6 @@
 // Metrics of upstreams: attempts, extra attempts, states, tokens, broken streams.
 import { FALLBACK_REASONS } from '../../config/schema/model-schema.ts';
-import { UPSTREAM_ERRORS } from '../../upstream-errors.ts';
+import { UPSTREAM_ERRORS } from '../../errors.ts';
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
