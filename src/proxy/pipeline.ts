@@ -11,7 +11,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError } from '../http/exchange/response-writer.ts';
 import type { BufferPool } from '../http/pieces/buffer-pool.ts';
 import type { Scopes } from '../limits/scope.ts';
-import { maskKeys } from '../telemetry/log/key-mask.ts';
+import { maskedName } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
@@ -44,9 +44,6 @@ import { type Route, type Target, targetName } from './routes/route-table.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_REASONS: readonly FallbackReason[] = [];
-
-/** Longest model name in the log. */
-const MAX_NAME = 256;
 
 export interface PipelineOptions {
   readonly authenticator: Authenticator;
@@ -164,9 +161,8 @@ export class Pipeline {
     const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
     const read = form?.scan ?? large.scan(body);
     const facts = form?.facts ?? endpoint.readFacts(body, read);
-    // Users paste API keys into `model`: mask them.
     const model = exchange.deployment ?? read.model;
-    exchange.model = maskKeys(model).slice(0, MAX_NAME);
+    exchange.model = maskedName(model);
     exchange.isStream = facts.stream;
     exchange.entry = 'unknown';
     exchange.endpoint = endpoint.name;

@@ -19,7 +19,7 @@ import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
-import { maskKeys } from '../telemetry/log/key-mask.ts';
+import { maskedName, maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
@@ -32,9 +32,6 @@ import { Session } from './realtime-session.ts';
 import { CreatedFilter, TranscriptionStart } from './transcription-start.ts';
 import { recordSessionEnd, type SessionEnd } from './websocket/session-end.ts';
 import { acceptedHead } from './websocket/websocket-handshake.ts';
-
-/** Maximum length of a model's name in the log. */
-const MAX_NAME = 256;
 
 export interface RealtimeOptions {
   readonly authenticator: Authenticator;
@@ -100,8 +97,7 @@ export class Realtime {
       if (query.model === undefined)
         start = await TranscriptionStart.open(exchange, upgrade, headOf(exchange, offered.forwarded));
       const model = query.model ?? start?.model ?? '';
-      // Users paste API keys into `model`; mask them.
-      exchange.model = maskKeys(model).slice(0, MAX_NAME);
+      exchange.model = maskedName(model);
       exchange.entry = 'unknown';
       exchange.endpoint = 'realtime';
       const route = routes.resolve(model, principal, 'realtime');
@@ -190,8 +186,7 @@ export class Realtime {
       upstream.acquire();
     } catch (error) {
       permit.release({ kind: 'neutral' });
-      const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
-      return { ...failure(busy, true), skipsRetryBudget: true };
+      return { ...failure(wrapError(error, 'upstream_busy'), true), skipsRetryBudget: true };
     }
     try {
       access.attempts = reservation.asked(upstream.name, model, price);

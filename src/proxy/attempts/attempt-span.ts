@@ -1,11 +1,8 @@
 // The trace span of one attempt: its attributes for the upstream and the model.
-import { maskKeys } from '../../telemetry/log/key-mask.ts';
+import { maskedName } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
-
-/** Longest model name in a span, in characters. */
-const MAX_NAME = 256;
 
 /** @param number of the attempt within its request, from 1 */
 export function beginSpan(
@@ -18,7 +15,7 @@ export function beginSpan(
     upstream: name,
     provider,
     // The client chooses the name where the model is a pattern.
-    model: maskKeys(model).slice(0, MAX_NAME),
+    model: maskedName(model),
     stream: facts.stream,
     endpoint: endpoint.name,
     server,

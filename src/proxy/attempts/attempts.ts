@@ -1,9 +1,8 @@
-// The attempts of one request: targets, retries, hedges, and when to stop. attempt.ts runs one attempt, target-plan.ts chooses a
-// target, and error-outcome.ts classifies answers.
+// The attempts of one request: targets, retries, hedges. attempt.ts runs one attempt, target-plan.ts chooses a target,
+// retry-allowance.ts says when to stop, and error-outcome.ts classifies answers.
 import { wrapError } from '../../errors.ts';
 import type { ResultClass } from '../../upstream/breaker/permit.ts';
 import { blameFor, type Failure, failure, unauthorized } from '../../upstream/error-outcome.ts';
-import { backoff } from '../../upstream/retry-budget.ts';
 import { type AttemptEnd, failed, type RelayRequest, type RequestContent } from '../contracts/receiver.ts';
 import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
 import type { Route, Target } from '../routes/route-table.ts';
@@ -11,6 +10,7 @@ import { Attempt } from './attempt.ts';
 import { mergeFailures, Race } from './hedge.ts';
 import { Refusals } from './refusals.ts';
 import type { Resilience } from './resilience.ts';
+import { RetryAllowance } from './retry-allowance.ts';
 import {
   type Affinity,
   type Exhausted,
@@ -19,9 +19,6 @@ import {
   rejectedAttempt,
   type TargetPlan,
 } from './target-plan.ts';
-
-/** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
-const MAX_WAIT_MS = 2000;
 
 interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */
@@ -51,17 +48,7 @@ export class Attempts {
   #content: RequestContent | undefined;
   readonly #plan: TargetPlan<Target>;
   readonly #refusals: Refusals;
-  /** Targets that a second round leaves out, because waiting cannot help. */
-  #nonRetryable: readonly Target[] = [];
-  /** A target of this round may succeed after a wait. */
-  #mayRetry = false;
-  /** Rounds over all targets, from 1. */
-  #round = 1;
-  readonly #endsAt: number;
-  /** Requests to upstreams so far. */
-  #sent = 0;
-  /** The single attempt that may repeat executed work was made. */
-  #hasRepeated = false;
+  readonly #allowance: RetryAllowance;
   /** At most one hedge per request. */
   #hasHedged = false;
 
@@ -69,7 +56,7 @@ export class Attempts {
     this.#options = options;
     this.#content = content;
     const { route, resilience, request } = options;
-    this.#endsAt = performance.now() + request.config.retry.deadline;
+    this.#allowance = new RetryAllowance(request, resilience);
     this.#plan = resilience.planFor(route, options.affinity);
     this.#refusals = new Refusals(route.fallbackOn, this.#plan);
   }
@@ -82,7 +69,7 @@ export class Attempts {
   async run(): Promise<AttemptEnd> {
     let step = this.#refusals.next();
     const { resilience, request } = this.#options;
-    if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step) };
+    if (step.kind === 'exhausted') return failed(rejectedAttempt(step));
     resilience.budget.deposit();
     resilience.roundBudgetOf(step.target.upstream).deposit();
     let result = await this.#tryTarget(step);
@@ -95,13 +82,14 @@ export class Attempts {
         if (next === undefined) break;
         step = next;
       }
-      if (!this.#withdrawBudget(last.failure, step.target)) {
+      if (!this.#allowance.withdraw(last.failure, step.target)) {
         step.permit.release({ kind: 'neutral' });
         break;
       }
-      this.#countExtra(step.target, this.#round === 1 ? 'fallback' : 'retry');
+      const { isFirstRound } = this.#allowance;
+      this.#countExtra(step.target, isFirstRound ? 'fallback' : 'retry');
       const { reason } = last.failure;
-      if (reason !== undefined && this.#round === 1)
+      if (reason !== undefined && isFirstRound)
         request.metrics.fallbacks.inc({ upstream: from.upstream.name, reason });
       last = await this.#tryTarget(step);
       // A busy target must not hide the answer of an earlier one.
@@ -132,10 +120,8 @@ export class Attempts {
 
   async #race(step: PlannedTarget<Target>, after: number): Promise<AttemptEnd> {
     const race = new Race();
-    const [leader, hedge]: [Runner, Runner] = [
-      { race, isHedge: false },
-      { race, isHedge: true },
-    ];
+    const leader: Runner = { race, isHedge: false };
+    const hedge: Runner = { race, isHedge: true };
     const hedged: Promise<AttemptEnd | undefined>[] = [];
     // The silence starts with the attempt: a slow connect counts too.
     race.arm(after, () => hedged.push(this.#hedge(hedge, step.target)));
@@ -151,9 +137,9 @@ export class Attempts {
     if (first.kind === 'failed' && second.kind === 'failed') {
       // Both may have executed, so the one permitted repetition is used up.
       if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true)
-        this.#hasRepeated = true;
+        this.#allowance.repeated();
       (first.failure.tryNextTarget ? hedge : leader).attempt?.sign();
-      return { kind: 'failed', failure: mergeFailures(first.failure, second.failure) };
+      return failed(mergeFailures(first.failure, second.failure));
     }
     const isSecond = first.kind === 'superseded' || second.kind === 'answered';
     return isSecond ? second : first;
@@ -167,8 +153,8 @@ export class Attempts {
   async #hedge(runner: Runner, running: Target): Promise<AttemptEnd | undefined> {
     try {
       const { exchange } = this.#options.request;
-      if (exchange.stopReason !== undefined || this.#isAtAttemptLimit || this.#remainingMs <= 0)
-        return undefined;
+      const { isAtAttemptLimit, remainingMs } = this.#allowance;
+      if (exchange.stopReason !== undefined || isAtAttemptLimit || remainingMs <= 0) return undefined;
       const step = this.#plan.next(
         ({ upstream, model }) =>
           this.#refusals.mayTake({ upstream, model }) &&
@@ -177,7 +163,7 @@ export class Attempts {
           !(upstream === running.upstream && model === running.model),
       );
       if (step.kind === 'exhausted') return undefined;
-      if (!this.#withdrawBudget({}, step.target)) {
+      if (!this.#allowance.withdraw({}, step.target)) {
         this.#plan.putBack(step);
         return undefined;
       }
@@ -186,20 +172,18 @@ export class Attempts {
       this.#countExtra(step.target, 'hedge');
       return await this.#runTarget(step, runner);
     } catch (error) {
-      return { kind: 'failed', failure: failure(wrapError(error, 'internal_error'), false) };
+      return failed(failure(wrapError(error, 'internal_error'), false));
     }
   }
 
   #countHedge(result: AttemptEnd): void {
     const { metrics, exchange } = this.#options.request;
-    if (result.kind === 'answered') metrics.hedges.inc({ result: 'won' });
-    else if (result.kind === 'superseded') metrics.hedges.inc({ result: 'lost' });
-    else metrics.hedges.inc({ result: exchange.stopReason === undefined ? 'failed' : 'stopped' });
+    const unanswered = exchange.stopReason === undefined ? 'failed' : 'stopped';
+    const results = { answered: 'won', superseded: 'lost', failed: unanswered } as const;
+    metrics.hedges.inc({ result: results[result.kind] });
   }
 
-  /**
-   * Asks one target. A stale keep-alive connection is no sign of its health: resends once on a new connection.
-   */
+  /** Asks one target. A stale keep-alive connection is no sign of its health: resends once on a new connection. */
   async #runTarget({ target, permit }: Step, runner: Runner = { isHedge: false }): Promise<AttemptEnd> {
     const { exchange } = this.#options.request;
     let outcome: ResultClass = { kind: 'neutral' };
@@ -222,8 +206,7 @@ export class Attempts {
       if (result.kind === 'failed')
         result = failed(this.#refusals.judge(target, runner.attempt, result.failure));
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
-      if (result.kind === 'failed' && result.failure.retry === true) this.#mayRetry = true;
-      else this.#nonRetryable = [...this.#nonRetryable, target];
+      this.#allowance.ended(target, result.kind === 'failed' && result.failure.retry === true);
       return result;
     } finally {
       permit.release(outcome);
@@ -232,7 +215,7 @@ export class Attempts {
 
   /** In a race, the hedge may resend. The leader may only when no hedge runs: a running hedge replaces its resend. */
   #mayResend({ race, isHedge }: Runner): boolean {
-    if (this.#isAtAttemptLimit) return false;
+    if (this.#allowance.isAtAttemptLimit) return false;
     return race === undefined || (!race.isDecided && (isHedge || race.running === 0));
   }
 
@@ -256,7 +239,7 @@ export class Attempts {
       () => this.#send(step, fresh, runner),
       (error: unknown) => {
         exchange.throwIfStopped();
-        return { kind: 'failed', failure: unauthorized(error) };
+        return failed(unauthorized(error));
       },
     );
   }
@@ -269,11 +252,7 @@ export class Attempts {
     const { body, scan, form } = content;
     const { latency } = resilience.statusOf(target);
     const observer = {
-      onBegin: () => {
-        this.#sent += 1;
-        request.exchange.access.attempts = this.#sent;
-        return this.#sent;
-      },
+      onBegin: () => (request.exchange.access.attempts = this.#allowance.count()),
       onOutput(ms: number | undefined) {
         permit.answered();
         if (ms !== undefined) latency.observe(ms);
@@ -289,56 +268,14 @@ export class Attempts {
     const relayed = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(relayed, target, observer, runner.race);
     runner.attempt = attempt;
-    const left = this.#sent === 0 ? request.config.retry.deadline : this.#remainingMs;
-    return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
+    const sent = form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage);
+    return attempt.run(sent, fresh, this.#allowance.searchMs);
   }
 
-  #mayContinue({ tryNextTarget, mayHaveExecuted = false }: Failure): boolean {
-    if (
-      !tryNextTarget ||
-      this.#content?.form?.isSpent === true ||
-      this.#isAtAttemptLimit ||
-      this.#remainingMs <= 0 ||
-      (mayHaveExecuted && this.#hasRepeated)
-    )
-      return false;
-    this.#hasRepeated ||= mayHaveExecuted;
+  #mayContinue(failure: Failure): boolean {
+    if (this.#content?.form?.isSpent === true || !this.#allowance.mayContinue(failure)) return false;
     this.#options.request.exchange.throwIfStopped();
     return true;
-  }
-
-  /** Milliseconds left of `retry.deadline`. */
-  get #remainingMs(): number {
-    return this.#endsAt - performance.now();
-  }
-
-  get #isAtAttemptLimit(): boolean {
-    return this.#sent >= this.#options.request.config.retry.attempts;
-  }
-
-  /** Takes a token from the retry budgets. A request that never reached an upstream adds no load, so its repetition is free. */
-  #withdrawBudget(
-    { skipsRetryBudget = false }: Pick<Failure, 'skipsRetryBudget'>,
-    { upstream }: Target,
-  ): boolean {
-    if (skipsRetryBudget) return true;
-    const { resilience, request } = this.#options;
-    const own = this.#round === 1 ? undefined : resilience.roundBudgetOf(upstream);
-    if ((own === undefined || own.available >= 1) && resilience.budget.withdraw()) {
-      own?.withdraw();
-      return true;
-    }
-    request.metrics.retryBudgetRefusals.inc();
-    return false;
-  }
-
-  /** Whether all targets were tried, and one may recover soon enough to wait for it. */
-  #mayWait({ skipsRetryBudget = false }: Failure, exhausted: Exhausted): boolean {
-    if (!this.#mayRetry || !this.#isSoon(exhausted)) return false;
-    const { resilience, request } = this.#options;
-    if (skipsRetryBudget || resilience.budget.available >= 1) return true;
-    request.metrics.retryBudgetRefusals.inc();
-    return false;
   }
 
   /**
@@ -347,37 +284,11 @@ export class Attempts {
    * @returns undefined when no target is available
    */
   async #waitForTarget(failure: Failure, exhausted: Exhausted): Promise<PlannedTarget<Target> | undefined> {
-    if (!this.#mayWait(failure, exhausted)) return undefined;
-    await this.#wait(exhausted);
-    if (this.#remainingMs <= 0) return undefined;
+    if (!this.#allowance.mayWait(failure, exhausted)) return undefined;
+    this.#plan.startRound(await this.#allowance.wait(exhausted));
+    if (this.#allowance.remainingMs <= 0) return undefined;
     const step = this.#refusals.next();
     return step.kind === 'target' ? step : undefined;
-  }
-
-  #isSoon({ retryAfterMs }: Exhausted): boolean {
-    return retryAfterMs <= Math.min(MAX_WAIT_MS, this.#remainingMs);
-  }
-
-  /** @throws GatewayError client_closed or draining, at once when the exchange is stopped */
-  async #wait({ retryAfterMs }: Exhausted): Promise<void> {
-    const { request, resilience } = this.#options;
-    const { exchange } = request;
-    // A timer may fire a millisecond early and would find the breaker still open.
-    const ms =
-      1 + Math.ceil(Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#remainingMs));
-    await new Promise<void>((resolve) => {
-      const end = () => {
-        clearTimeout(timer);
-        exchange.offStop(end);
-        resolve();
-      };
-      const timer = setTimeout(end, ms);
-      exchange.onStop(end);
-    });
-    exchange.throwIfStopped();
-    this.#round += 1;
-    this.#mayRetry = false;
-    this.#plan.startRound(this.#nonRetryable);
   }
 
   #countExtra({ upstream }: Target, reason: Reason): void {

@@ -3,6 +3,8 @@
 const DIGITS = 32;
 /** The prefix length of `auth/key/key.ts`. */
 const SHOWN = 8;
+/** Longest name of a model in logs and traces, in characters. */
+const MAX_NAME = 256;
 const KEY = /[0-9a-f]{32,}/gi;
 /** Client secrets of sessions. */
 const CLIENT_SECRET = /ek_[\w-]{32,}/g;
@@ -14,6 +16,11 @@ export function maskKeys(text: string): string {
   const plain = text.includes('%') ? text.replace(ENCODED_DIGIT, decodedDigit) : text;
   const masked = plain.replace(CLIENT_SECRET, 'ek_…').replace(KEY, (found) => `${found.slice(0, SHOWN)}…`);
   return masked === plain ? text : masked;
+}
+
+/** The name of a model as a client gave it, for logs and traces: users paste API keys into `model`. */
+export function maskedName(model: string): string {
+  return maskKeys(model).slice(0, MAX_NAME);
 }
 
 /** Whether the text contains something with the form of a key. */
