@@ -4,8 +4,8 @@ import { randomUUID } from 'node:crypto';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
+import { wholeBody } from '../http/pieces/body-buffer.ts';
 import type { Scopes } from '../limits/scope.ts';
-import { wholeBody } from '../proxy/background-usage.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
 import { findLimitedOwner } from '../proxy/reservation/limit-report.ts';
@@ -249,9 +249,9 @@ export class BatchUsage {
     const share = 1 - (config.passthrough?.batch_discount ?? 0) / 100;
     const of = {
       endpoint: endpoint.name,
+      upstream: upstream.name,
       model,
       entry,
-      upstream: upstream.name,
       target,
       scopes,
       price,

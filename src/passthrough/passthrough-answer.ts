@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { BodyBuffer } from '../http/pieces/body-buffer.ts';
+import { wholeBody } from '../http/pieces/body-buffer.ts';
 import { relayedHeaders } from '../upstream/error-outcome.ts';
 import type { PipedAnswer } from './passthrough-pipe.ts';
 
@@ -49,10 +49,9 @@ export async function* piecesOf(
  * @throws GatewayError as `piecesOf`; upstream_invalid_response for a larger body
  */
 export async function collectAnswer(exchange: Exchange, piped: PipedAnswer, limit: number): Promise<Buffer> {
-  const body = new BodyBuffer(limit);
-  for await (const piece of piecesOf(exchange, piped))
-    if (!body.push(piece)) throw invalid('the answer is too large to be checked');
-  return body.take();
+  const body = await wholeBody(piecesOf(exchange, piped), limit);
+  if (body === undefined) throw invalid('the answer is too large to be checked');
+  return body;
 }
 
 /**

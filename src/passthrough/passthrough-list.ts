@@ -13,9 +13,9 @@ const AT_ONCE = 4;
 export interface ListQuery {
   readonly order: 'asc' | 'desc';
   readonly limit: number;
-  readonly after?: string;
-  readonly before?: string;
-  readonly purpose?: string;
+  readonly after?: string | undefined;
+  readonly before?: string | undefined;
+  readonly purpose?: string | undefined;
 }
 
 /** @throws GatewayError invalid_value */
@@ -29,9 +29,9 @@ export function readListQuery(search: string): ListQuery {
   return {
     order,
     limit: Math.min(Number(limit), MAX_LIMIT),
-    ...(after === undefined ? {} : { after }),
-    ...(before === undefined ? {} : { before }),
-    ...(purpose === undefined ? {} : { purpose }),
+    after,
+    before,
+    purpose,
   };
 }
 

@@ -2,6 +2,7 @@
 // conversation, by a later response. So the gateway asks the upstream itself, unless a call of the client shows the usage before.
 
 import type { Principal } from '../auth/key/principal.ts';
+import { wholeBody } from '../http/pieces/body-buffer.ts';
 import type { Scopes } from '../limits/scope.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { readCompletion } from '../wire/chat-chunk.ts';
@@ -137,18 +138,6 @@ export class BackgroundUsage {
     }
     return reading;
   }
-}
-
-/** The whole body, or undefined if it is larger. @param limit in bytes @throws Error for a truncated body */
-export async function wholeBody(pieces: AsyncIterable<Buffer>, limit: number): Promise<Buffer | undefined> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const piece of pieces) {
-    size += piece.length;
-    if (size > limit) return undefined;
-    chunks.push(piece);
-  }
-  return Buffer.concat(chunks);
 }
 
 /** Usage without the prompt that was counted when the response was created. */

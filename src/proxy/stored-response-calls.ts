@@ -26,11 +26,12 @@ import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
 
 /** The routes of these calls. */
-export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({
-  method,
-  path: `${RESPONSE_PATH}:id${suffix}`,
-  action: actionOf(name),
-}));
+export const STORED_ROUTES = Object.keys(STORED)
+  .filter(isStoredAction)
+  .map((action) => {
+    const { method, suffix } = STORED[action];
+    return { method, path: `${RESPONSE_PATH}:id${suffix}`, action };
+  });
 
 const NO_BYTES = Buffer.alloc(0);
 const EVERYWHERE = { name: '', shared: [] };
@@ -196,19 +197,11 @@ interface Call {
 
 /** The id in the path, and the query. */
 function partsOf(target: string): readonly string[] {
-  const at = target.indexOf('?');
-  const path = at === -1 ? target : target.slice(0, at);
-  const [id = ''] = path.slice(RESPONSE_PATH.length).split('/', 1);
-  return [id, at === -1 ? '' : target.slice(at + 1)];
+  const [path = '', ...query] = target.slice(RESPONSE_PATH.length).split('?');
+  const [id = ''] = path.split('/', 1);
+  return [id, query.join('?')];
 }
 
-function actionOf(name: string): StoredAction {
-  switch (name) {
-    case 'delete':
-    case 'cancel':
-    case 'input_items':
-      return name;
-    default:
-      return 'retrieve';
-  }
+function isStoredAction(name: string): name is StoredAction {
+  return Object.hasOwn(STORED, name);
 }

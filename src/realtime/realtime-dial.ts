@@ -6,7 +6,7 @@ import type { Timeouts } from '../config/check/timeouts.ts';
 import { startDeadline, withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { BodyBuffer } from '../http/pieces/body-buffer.ts';
+import { wholeBody } from '../http/pieces/body-buffer.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
 import { askAuthorized, directRequest } from '../upstream/direct-request.ts';
 import {
@@ -198,9 +198,7 @@ class Dial {
 
 /** The body; empty if it is too large. */
 export async function collect(response: IncomingMessage): Promise<Buffer> {
-  const body = new BodyBuffer(MAX_ERROR_BYTES);
-  for await (const piece of response) if (!body.push(piece)) return NO_BYTES;
-  return body.take();
+  return (await wholeBody(response, MAX_ERROR_BYTES)) ?? NO_BYTES;
 }
 
 function late(which: string): GatewayError {

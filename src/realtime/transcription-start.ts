@@ -9,15 +9,15 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Upgrade } from '../http/exchange/upgrade.ts';
 import { memberOf, parse } from '../wire/error-answer.ts';
 import { isConfig, modelIn, type SessionConfig, sessionUpdate } from './client-secret.ts';
-import { errorFrame } from './websocket/session-end.ts';
+import { cutLater, errorFrame } from './websocket/session-end.ts';
 import { closeFrame, textFrame, WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 /** For the model to be named, in milliseconds, and the bytes that a client may send until then. */
 const NAMING_MS = 30_000;
 const MAX_BYTES = 64 * 1024;
-const CLOSE_MS = 1_000;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const PARAM = 'session.audio.input.transcription.model';
+const UNNAMED = 'Name the model in session.update before sending anything else.';
 
 /** The event by which a client names its model. */
 interface Update {
@@ -28,16 +28,11 @@ interface Update {
 
 export class TranscriptionStart {
   readonly #socket: Socket;
-  readonly #update: Update;
-  readonly #before: Buffer;
-  /** The client's bytes after its update. */
-  readonly rest: Buffer;
+  readonly #named: NamedSession;
 
-  private constructor(socket: Socket, update: Update, before: Buffer, rest: Buffer) {
+  private constructor(socket: Socket, named: NamedSession) {
     this.#socket = socket;
-    this.#update = update;
-    this.#before = before;
-    this.rest = rest;
+    this.#named = named;
   }
 
   /**
@@ -61,8 +56,7 @@ export class TranscriptionStart {
     // Some clients send nothing before it. That of the upstream is left out.
     socket.write(textFrame(JSON.stringify({ type: 'session.created', event_id, session })));
     try {
-      const { update, before, rest } = await exchange.orStopped(readUpdate(socket, first));
-      return new TranscriptionStart(socket, update, before, rest);
+      return new TranscriptionStart(socket, await exchange.orStopped(readUpdate(socket, first)));
     } catch (error) {
       reject(socket, wrapError(error, 'internal_error'));
       throw error;
@@ -70,13 +64,18 @@ export class TranscriptionStart {
   }
 
   get model(): string {
-    return this.#update.model;
+    return this.#named.update.model;
+  }
+
+  /** The client's bytes after its update. */
+  get rest(): Buffer {
+    return this.#named.rest;
   }
 
   /** The client's bytes up to its update, for an upstream that knows the model by this name. */
   bytesFor(model: string): Buffer {
-    const { type, session } = this.#update;
-    return Buffer.concat([this.#before, sessionUpdate(session, true, model, type)]);
+    const { update, before } = this.#named;
+    return Buffer.concat([before, sessionUpdate(update.session, true, model, update.type)]);
   }
 
   /** There is no session after all. */
@@ -143,7 +142,7 @@ function readUpdate(socket: Socket, first: Buffer): Promise<NamedSession> {
         onText: (text) => {
           update = updateIn(text.toString());
         },
-        onLongText: () => refuse('Name the model in session.update before sending anything else.'),
+        onLongText: () => refuse(UNNAMED),
         onBinary: () => refuse('Events have to be text messages.'),
         onClose: () => leave(),
       },
@@ -167,8 +166,7 @@ function readUpdate(socket: Socket, first: Buffer): Promise<NamedSession> {
           if (reader.isLost) refuse('This is no sequence of WebSocket frames from a client.');
           if (update === undefined && reader.betweenMessages) boundary = read;
         }
-        if (update === undefined && all.length > MAX_BYTES)
-          refuse('Name the model in session.update before sending anything else.');
+        if (update === undefined && all.length > MAX_BYTES) refuse(UNNAMED);
       } catch (error) {
         end(() => reject(wrapError(error, 'internal_error')));
         return;
@@ -205,6 +203,5 @@ function reject(socket: Socket, error: GatewayError): void {
   const isTransient = error.status === 429 || isServerFault(error.status);
   socket.end(closeFrame(isTransient ? 1013 : 1008, error.code, false));
   socket.resume();
-  const stop = startDeadline(CLOSE_MS, () => socket.destroy());
-  socket.once('close', stop);
+  cutLater(socket);
 }

@@ -86,6 +86,13 @@ export class BodyBuffer {
   }
 }
 
+/** The whole body, or undefined if it is larger. @param limit in bytes @throws (rejects with) what the pieces throw */
+export async function wholeBody(pieces: AsyncIterable<Buffer>, limit: number): Promise<Buffer | undefined> {
+  const body = new BodyBuffer(limit);
+  for await (const piece of pieces) if (!body.push(piece)) return undefined;
+  return body.take();
+}
+
 /**
  * Frees the memory of a copied piece, if it owns its memory. At once, because V8 counts external memory: it would otherwise start a
  * full garbage collection every three bodies of 20 MiB.

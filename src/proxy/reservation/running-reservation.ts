@@ -196,16 +196,8 @@ export class RunningReservation {
         metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
         budgets.spent(scope, limit, state);
         const { resetMs: retryAfterMs } = state;
-        const rejected = {
-          kind: 'refused',
-          scope,
-          limit,
-          reason: 'spent',
-          retryAfterMs,
-          state,
-          states,
-        } as const;
-        return rejectionError(rejected, MIN_AMOUNTS.tokens);
+        const why = { kind: 'refused', reason: 'spent' } as const;
+        return rejectionError({ ...why, scope, limit, retryAfterMs, state, states }, MIN_AMOUNTS.tokens);
       }
     }
     return undefined;
@@ -226,13 +218,11 @@ export class RunningReservation {
 
   #about() {
     const { exchange, principal, route } = this.#request;
+    const { holderId, prefix, tier, teamId } = principal;
     const { stopReason, error } = exchange;
     return {
       at: Date.now(),
-      holderId: principal.holderId,
-      prefix: principal.prefix,
-      tier: principal.tier,
-      teamId: principal.teamId,
+      ...{ holderId, prefix, tier, teamId },
       endpoint: exchange.endpoint ?? 'passthrough',
       model: exchange.model ?? route.entry,
       entry: route.entry,

@@ -79,6 +79,7 @@ export class UsageReservation {
     }
     const { tokens, isEstimated, isReported, upstream, target, provider, price, attempts, extra } = reading;
     const at = Date.now();
+    const { holderId, prefix, tier, teamId } = principal;
     const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
     const costNanos = costOf(price, reading, at);
@@ -109,10 +110,7 @@ export class UsageReservation {
     }
     outbox.record({
       at,
-      holderId: principal.holderId,
-      prefix: principal.prefix,
-      tier: principal.tier,
-      teamId: principal.teamId,
+      ...{ holderId, prefix, tier, teamId },
       endpoint,
       model: exchange.model ?? route.entry,
       entry: route.entry,

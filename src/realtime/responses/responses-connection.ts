@@ -5,13 +5,11 @@ import { startDeadline } from '../../deadline.ts';
 import { type ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Upgrade } from '../../http/exchange/upgrade.ts';
-import { ABNORMAL, type SessionEnd } from '../websocket/session-end.ts';
+import { ABNORMAL, cutLater, type SessionEnd } from '../websocket/session-end.ts';
 import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket/websocket-frames.ts';
 import { InnerRequest } from './inner-request.ts';
 import { errorEvent, eventFacts, steerFailed } from './socket-events.ts';
 
-/** Time for the client to answer a Close. */
-const CLOSE_MS = 1_000;
 /** Responses that run at once, and events that wait for one; the client is not read beyond them. */
 const MAX_RUNNING = 16;
 const MAX_WAITING = 16;
@@ -133,7 +131,7 @@ export class ResponsesConnection {
     this.#hasSentClose = true;
     this.#stopAll();
     this.#client.resume();
-    this.#cutLater();
+    cutLater(this.#client);
   }
 
   #receive(bytes: Buffer): void {
@@ -233,7 +231,7 @@ export class ResponsesConnection {
     this.#hasSentClose = true;
     this.#stopAll();
     this.#client.end();
-    this.#cutLater();
+    cutLater(this.#client);
   }
 
   #ended(): SessionEnd {
@@ -246,7 +244,7 @@ export class ResponsesConnection {
     this.#options.exchange.offStop(this.#onStop);
     this.#stopAll();
     this.#client.end();
-    this.#cutLater();
+    cutLater(this.#client);
     return end;
   }
 
@@ -254,13 +252,6 @@ export class ResponsesConnection {
     this.#waiting = [];
     this.#onDrain = [];
     for (const inner of this.#running.values()) inner.destroy();
-  }
-
-  #cutLater(): void {
-    const client = this.#client;
-    if (client.destroyed) return;
-    const stop = startDeadline(CLOSE_MS, () => client.destroy());
-    client.once('close', stop);
   }
 
   /** Silence counts only while no response runs. */
