@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  dayStart,
   formatDuration,
   formatSize,
   readBoolean,
@@ -12,6 +13,26 @@ import {
 
 const value = (reading: { ok: boolean; value?: unknown }): unknown =>
   reading.ok ? reading.value : 'refused';
+
+describe('days', () => {
+  it.each([
+    ['1970-01-01', 0],
+    ['2024-02-29', Date.UTC(2024, 1, 29)],
+    ['1969-12-31', -86_400_000],
+    ['0000-01-01', Date.parse('0000-01-01T00:00:00Z')],
+  ])('%s begins at %d', (text, at) => expect(dayStart(text)).toBe(at));
+
+  it.each([
+    '2023-02-29',
+    '2030-02-30',
+    '2030-04-31',
+    '2030-13-01',
+    '2030-1-01',
+    '2030-01-01T00',
+    ' 2030-01-01',
+    '',
+  ])('%j is none', (text) => expect(dayStart(text)).toBeUndefined());
+});
 
 describe('durations', () => {
   it.each([

@@ -1,5 +1,5 @@
 // Values of options, with precise usage errors.
-import { readDuration } from '../../config/schema/units.ts';
+import { dayStart, readDuration } from '../../config/schema/units.ts';
 import { nearest } from '../../config/source/nearest.ts';
 
 /** A usage error: the command exits with 2. Messages quote no values, which may be keys. */
@@ -29,11 +29,8 @@ export function oneOf<Choice extends string>(
  * @throws UsageError
  */
 export function readTime(text: string, option: string, now: number, direction: 1 | -1): string {
-  if (/^\d{4}-\d\d-\d\d$/.test(text)) {
-    const at = new Date(`${text}T00:00:00Z`);
-    // `Date` moves a day beyond the month's end into the next month.
-    if (!Number.isNaN(at.getTime()) && at.toISOString().startsWith(text)) return at.toISOString();
-  }
+  const day = dayStart(text);
+  if (day !== undefined) return new Date(day).toISOString();
   const duration = readDuration(text);
   if (duration.ok && duration.value > 0) {
     const at = now + direction * duration.value;

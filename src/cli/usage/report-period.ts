@@ -1,5 +1,5 @@
 // The period of a usage report from its options, and whether the store still has it in the detail that is asked for.
-import { readDuration } from '../../config/schema/units.ts';
+import { dayStart, readDuration } from '../../config/schema/units.ts';
 import { daysOf } from '../../store/usage-period.ts';
 import type { UsageKept } from '../../store/usage-record.ts';
 import { dayOf, hourOf } from '../../usage/records/utc-hours.ts';
@@ -84,9 +84,6 @@ function sinceOf(given: string, now: number): string {
   return hourOf(now - duration.value);
 }
 
-function isDay(day: string): boolean {
-  if (!/^\d{4}-\d\d-\d\d$/.test(day)) return false;
-  const at = Date.parse(`${day}T00:00:00Z`);
-  // `Date.parse` moves a day beyond the month's end into the next month.
-  return at >= 0 && dayOf(at) === day;
+function isDay(text: string): boolean {
+  return (dayStart(text) ?? -1) >= 0;
 }

@@ -109,7 +109,7 @@ const report = command('usage', 'report usage, and close months', {
         to: period.to === undefined ? hourOf(now) : `${period.to}T23`,
         currency: config.dynamic.currency,
         lines: names.size === 0 ? lines : sortedBy(nameOf, lines),
-        totals: await (isCut ? totalsOf(store, query) : sumOf(lines)),
+        totals: await sumOf(isCut ? await store.usage.exactReport({ ...query, by: [], limit: 1 }) : lines),
         names,
         isCut,
       };
@@ -190,10 +190,6 @@ async function teamIdOf(store: Store, given: string): Promise<string> {
 function sortedBy(nameOf: (line: ExactLine) => string, lines: readonly ExactLine[]): readonly ExactLine[] {
   const named = lines.map((line) => [nameOf(line), line] as const);
   return named.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, line]) => line);
-}
-
-async function totalsOf(store: Store, query: UsageQuery) {
-  return sumOf(await store.usage.exactReport({ ...query, by: [], limit: 1 }));
 }
 
 async function sumOf(lines: readonly ExactLine[]) {

@@ -50,6 +50,13 @@ export function readDuration(text: string): ScalarResult<number> {
   return readQuantity(text, DURATION_UNITS, '30s');
 }
 
+/** @returns midnight UTC of `2030-01-31`, in milliseconds since 1970; undefined for another text, and for a day that does not exist */
+export function dayStart(text: string): number | undefined {
+  const at = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
+  // `Date.parse` moves a day beyond the end of the month into the next month.
+  return !Number.isNaN(at) && new Date(at).toISOString().startsWith(text) ? at : undefined;
+}
+
 /** @returns bytes of `100B`, `64KiB`, `32MiB`, `1GB`; units without `i` are decimal */
 export function readSize(text: string): ScalarResult<number> {
   return readQuantity(text, SIZE_UNITS, '32MiB');
