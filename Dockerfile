@@ -56,7 +56,7 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT || 8080}/health`, { signal: AbortSignal.timeout(4000) }).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 
 # Exec form: Node is process 1 and gets the signals itself, and SIGTERM drains. Give the container longer to stop than
-# `drain.delay` and `drain.timeout` together.
+# `drain.delay` and `drain.timeout` together. The flags are those of bin/tollgate.js, where they are explained.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["node", "dist/main.js"]
+ENTRYPOINT ["node", "--managed-zone-memory", "--memory-reducer-delay-ms=2000", "--memory-pool-timeout=2", "dist/main.js"]
 CMD ["serve"]

@@ -1,6 +1,6 @@
 // bin/tollgate.js: which source it starts, what it does on a Node that is too old, and that the process it hands over
 // to is all that the outside sees: arguments, streams, signals, exit code.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, utimes, writeFile } from 'node:fs/promises';
@@ -42,9 +42,9 @@ async function install(): Promise<Install> {
   await mkdir(join(root, 'bin'));
   const launcher = join(root, 'bin', 'tollgate.js');
   await copyFile(LAUNCHER, launcher);
-  // Makes any Node believe that it is an old one.
+  // Makes any Node believe that it is another one, with a V8 that no flags are listed for.
   const pretend = (version: string): Promise<string> => {
-    const versions = JSON.stringify({ ...process.versions, node: version });
+    const versions = JSON.stringify({ ...process.versions, node: version, v8: '1.0.0' });
     return add(
       `${version}.mjs`,
       `Object.defineProperty(process, 'versions', { value: ${versions} });\n` +
@@ -185,6 +185,45 @@ function allows(range: string, version: string): boolean {
     return isAtLeast && (operator === '>=' || given[0] === floor[0]);
   });
 }
+
+describe('with which flags of V8 it serves', () => {
+  const FLAGS = ['--managed-zone-memory', '--memory-reducer-delay-ms=2000', '--memory-pool-timeout=2'];
+  const TELLS = `export async function main(words) {
+    console.log(JSON.stringify([process.pid, words, process.execArgv.filter((each) => !each.includes('import') && !each.includes('.mjs'))]));
+    return 3;
+  }\n`;
+
+  test.each([
+    { version: undefined, words: ['serve', 'x y'], flags: FLAGS, why: 'those of its own Node' },
+    { version: undefined, words: ['check', 'serve'], flags: [], why: 'another command needs none' },
+    { version: '27.0.0', words: ['serve'], flags: [], why: 'none for a V8 that may not know them' },
+  ])('$why, in the same process', async ({ version, words, flags }) => {
+    await using project = await install();
+    await project.add('src/main.ts', TELLS);
+    if (version !== undefined) await project.pretend(version);
+    const started = project.start(words, version === undefined ? {} : { version });
+    const { code, output } = await started.end();
+    expect([code, JSON.parse(output)]).toEqual([3, [started.child.pid, words, flags]]);
+  });
+
+  test('none where its parent has a channel, which stays open', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', 'export const main = () => process.send(process.execArgv);');
+    const child = fork(join(project.root, 'bin', 'tollgate.js'), ['serve'], {
+      execArgv: [],
+      stdio: 'ignore',
+    });
+    const [said] = await within(once(child, 'message'), 'what it says');
+    child.kill('SIGKILL');
+    expect(said).toEqual([]);
+  });
+
+  test('the image has the same', () => {
+    const dockerfile = readFileSync(new URL('../Dockerfile', import.meta.url), 'utf8');
+    const entry = /^ENTRYPOINT (.*)$/m.exec(dockerfile)?.[1] ?? '';
+    expect(JSON.parse(entry)).toEqual(['node', ...FLAGS, 'dist/main.js']);
+  });
+});
 
 describe('on a Node that is too old', () => {
   test('it hands over to the node package, with arguments and exit code', async () => {
