@@ -79,10 +79,7 @@ export class Fleet implements AsyncDisposable {
    * @param deadlineMs maximum wait for the last answer
    */
   async send(body: string, needs: Capability | undefined, deadlineMs = CONFIRM_MS): Promise<BroadcastResult> {
-    const parts = {
-      ...{ redis: this.#redis, url: this.#url, logger: this.#logger },
-      onProgress: this.#onProgress,
-    };
+    const parts = { redis: this.#redis, url: this.#url, logger: this.#logger, onProgress: this.#onProgress };
     try {
       this.#result = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, deadlineMs, needs) };
     } catch (error) {

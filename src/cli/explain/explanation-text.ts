@@ -89,26 +89,14 @@ function targetText(
   explanation: Explanation,
   prices: Prices | undefined,
 ): string {
-  const {
-    upstream,
-    builtin,
-    scheme,
-    host,
-    path,
-    headers,
-    timeouts,
-    health,
-    live,
-    next_hundred: next,
-  } = target;
-  const { forward_headers: forwarded, sends } = target;
+  const { headers, health, live, next_hundred: next, forward_headers: forwarded, sends } = target;
   const share = !target.enabled
     ? 'disabled: no requests'
     : target.weight === 0
       ? 'weight 0: no requests'
       : `weight ${target.weight}: ${percent(target.share)}`;
   const lines: readonly Line[] = [
-    ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
+    ['to', target.builtin === null ? addressOf(target) : `built in (${target.builtin})`],
     ['as model', quote(target.model)],
     ...lineOf('headers', headers.length > 0 && `${headers.join(', ')} (values hidden)`),
     ...lineOf('forwards', forwarded.length > 0 && `${forwarded.join(', ')} of the client`),
@@ -119,13 +107,17 @@ function targetText(
     ...target.body.map((text) => ['body', text] as const),
     ...lineOf('sends', sends !== null && shownBody(sends, BODY_INDENT)),
     ...lineOf('price', prices !== undefined && describePrices(prices, Date.now(), explanation.currency)),
-    ['timeouts', describeTimeouts(timeouts)],
+    ['timeouts', describeTimeouts(target.timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),
     ...lineOf('now', live && liveText(live)),
     ...lineOf('next', next !== null && `gets ${nextText(next, explanation)} first`),
   ];
-  return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
+  return `  ${target.upstream}  (${share})\n${rows(lines, '    ')}`;
+}
+
+function addressOf({ scheme, host, path }: Explanation['targets'][number]): string {
+  return `${scheme}://${host}${path}`;
 }
 
 function balanceText({ balance, session_header }: Explanation): string {

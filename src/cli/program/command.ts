@@ -260,9 +260,7 @@ export class StrictCommand extends Command {
   }
 
   #unknownCommand(): string {
-    return `unknown command${didYouMean(
-      this.args[0] ?? '',
-      this.commands.map((each) => each.name()),
-    )}`;
+    const names = this.commands.map((each) => each.name());
+    return `unknown command${didYouMean(this.args[0] ?? '', names)}`;
   }
 }

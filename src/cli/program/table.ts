@@ -45,13 +45,8 @@ export async function writeList<Item>(
       });
       // The first page decides on the widths; a list can be too long to wait for its end.
       table ??= new TableLines(columns, rows, io, items.length < PAGE);
-      await write(
-        io.stdout,
-        table
-          .lines(rows)
-          .map((line) => `${line}\n`)
-          .join(''),
-      );
+      const lines = table.lines(rows).map((line) => `${line}\n`);
+      await write(io.stdout, lines.join(''));
     }
     last = items.at(-1);
     if (items.length < PAGE) break;
@@ -120,12 +115,8 @@ class TableLines {
     const widths = fitting(full, floors, max);
     this.#columns = kept.map((column, index) => ({ ...column, width: widths[index] ?? 0 }));
     const head = names.map((name) => name.toUpperCase());
-    this.#head = [
-      this.#colored(
-        'bold',
-        this.#line(head, (_name, text) => text),
-      ),
-    ];
+    const line = this.#line(head, (_name, text) => text);
+    this.#head = [this.#colored('bold', line)];
   }
 
   /** The head comes before the first page. */

@@ -37,24 +37,13 @@ export function textOf(table: UsageTable, io: Pick<CommandIo, 'stdout' | 'env'>)
     const shown = shownOf(sums);
     return [...groups, ...columns.map((name) => cellOf(name, shown.get(name), digits))];
   };
-  const rows = [
-    ...lines.map(({ group, sums }) =>
-      cells(
-        group.map((id) => (table.names.get(id) ?? id) || null),
-        sums,
-      ),
-    ),
-    cells(
-      by.map((_, index) => (index === 0 ? 'TOTAL' : '')),
-      totals,
-    ),
-  ];
-  const named = columns.map((name) =>
-    name === 'cost' && currency !== undefined ? `cost_${currency}` : name,
-  );
-  return tableOf([...by, ...named], rows, io)
-    .map((line) => `${line}\n`)
-    .join('');
+  const nameOf = (id: string) => (table.names.get(id) ?? id) || null;
+  const rows = lines.map(({ group, sums }) => cells(group.map(nameOf), sums));
+  const total = by.map((_, index) => (index === 0 ? 'TOTAL' : ''));
+  const costName = currency === undefined ? 'cost' : `cost_${currency}`;
+  const named = columns.map((name) => (name === 'cost' ? costName : name));
+  const shown = tableOf([...by, ...named], [...rows, cells(total, totals)], io);
+  return shown.map((line) => `${line}\n`).join('');
 }
 
 /** In pieces, between which a gateway does other work. Counts are numbers of any size, costs are texts. */
