@@ -115,11 +115,8 @@ export function tokenParts(usage: unknown): Omit<Tokens, 'prompt' | 'completion'
 
 /** The details of one side: the first that are given. */
 function sideOf(usage: unknown, names: readonly string[]): unknown {
-  for (const name of names) {
-    const details = memberOf(usage, name);
-    if (typeof details === 'object' && details !== null) return details;
-  }
-  return undefined;
+  const given = names.map((name) => memberOf(usage, name));
+  return given.find((details) => typeof details === 'object' && details !== null);
 }
 
 /**
@@ -131,7 +128,8 @@ export function parseUsage(bytes: Buffer, span: Span, beside: readonly Span[] = 
   let usage = usageIn(valueAt(bytes, span));
   // Skips the holes.
   beside.forEach((each) => {
-    for (const used of toolUsesIn(bytes, each)) usage = { ...usage, ...plus(usage, usageIn(used)) };
+    for (const used of toolUsesIn(bytes, each).map(usageIn))
+      usage = { ...usage, ...sumOfTokens(usage, used), total: usage.total + used.total };
   });
   return usage;
 }
@@ -163,10 +161,6 @@ function toolUsesIn(bytes: Buffer, span: Span): readonly unknown[] {
     return [];
   const items = valueAt(bytes, span);
   return Array.isArray(items) ? items.map((item) => memberOf(item, 'svg_usage')) : [];
-}
-
-function plus(one: Usage, other: Usage): Pick<Usage, 'total'> & Tokens {
-  return { ...sumOfTokens(one, other), total: one.total + other.total };
 }
 
 function valueAt(bytes: Buffer, { start, end }: Span): unknown {
@@ -261,15 +255,7 @@ export function sumOfTokens(one: Tokens, other: Tokens): Tokens {
   };
   const [mine, others] = [one.details ?? NO_DETAILS, other.details ?? NO_DETAILS];
   if (mine === NO_DETAILS && others === NO_DETAILS) return sum;
-  const details = {
-    cacheWrite: mine.cacheWrite + others.cacheWrite,
-    audioInput: mine.audioInput + others.audioInput,
-    imageInput: mine.imageInput + others.imageInput,
-    cachedAudio: mine.cachedAudio + others.cachedAudio,
-    cachedImage: mine.cachedImage + others.cachedImage,
-    audioOutput: mine.audioOutput + others.audioOutput,
-  };
-  return { ...sum, details };
+  return { ...sum, details: eachDetail((name) => mine[name] + others[name]) };
 }
 
 /** The details of a report whose sides come from two. */
@@ -278,14 +264,19 @@ function detailsOf({ details: input }: Tokens, { details: output }: Tokens): Pic
   return { details: { ...NO_DETAILS, ...input, audioOutput: output?.audioOutput ?? 0 } };
 }
 
-export const NO_DETAILS: TokenDetails = {
-  cacheWrite: 0,
-  audioInput: 0,
-  imageInput: 0,
-  cachedAudio: 0,
-  cachedImage: 0,
-  audioOutput: 0,
-};
+export const NO_DETAILS: TokenDetails = eachDetail(() => 0);
+
+/** Makes each detail from its name. */
+function eachDetail(of: (name: keyof TokenDetails) => number): TokenDetails {
+  return {
+    cacheWrite: of('cacheWrite'),
+    audioInput: of('audioInput'),
+    imageInput: of('imageInput'),
+    cachedAudio: of('cachedAudio'),
+    cachedImage: of('cachedImage'),
+    audioOutput: of('audioOutput'),
+  };
+}
 
 /** Sound that is billed by its duration counts as a token for this time, the rate of vendors that count tokens. */
 export const SOUND_TOKEN_MS = 100;
