@@ -96,10 +96,9 @@ interface OverloadControlOptions {
   readonly measure?: () => Load;
   /** Accept queue of the public listener. */
   readonly acceptQueue?: Pick<AcceptQueue, 'isOverloaded' | 'takeReport'>;
-  /** Length of a window in milliseconds. Default 250. */
-  readonly windowMs?: number;
 }
 
+/** Length of a window. */
 const WINDOW_MS = 250;
 /** Above this event loop delay, a client may have disconnected before its request is read. */
 const LATE_MS = 20;
@@ -127,7 +126,7 @@ export class OverloadControl {
   }
 
   start(): void {
-    this.#timer = setInterval(() => this.#tick(), this.#options.windowMs ?? WINDOW_MS);
+    this.#timer = setInterval(() => this.#tick(), WINDOW_MS);
     this.#timer.unref();
   }
 

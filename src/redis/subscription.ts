@@ -23,11 +23,11 @@ export interface SubscriptionOptions extends Partial<ConnectionTimes> {
   readonly pingMs?: number;
   /** Idle time after which the connection counts as lost, in milliseconds. */
   readonly silenceMs?: number;
-  /** Maximum message size in bytes of UTF-8; longer ones are dropped. */
-  readonly maxBytes?: number;
 }
 
-const DEFAULTS = { ...CONNECTION_TIMES, pingMs: 1000, silenceMs: 3000, maxBytes: 65_536 };
+const DEFAULTS = { ...CONNECTION_TIMES, pingMs: 1000, silenceMs: 3000 };
+/** Maximum message size in bytes of UTF-8; longer ones are dropped. */
+const MAX_BYTES = 65_536;
 
 export class Subscription {
   readonly #options: typeof DEFAULTS & SubscriptionOptions;
@@ -169,9 +169,8 @@ export class Subscription {
   #receive(text: string): void {
     // Ignore messages of a lost connection and those before `onRestored`.
     if (!this.#isLinked) return;
-    const { maxBytes, onMessage } = this.#options;
-    if (text.length > maxBytes || Buffer.byteLength(text) > maxBytes) return;
-    this.#call(() => onMessage(text));
+    if (text.length > MAX_BYTES || Buffer.byteLength(text) > MAX_BYTES) return;
+    this.#call(() => this.#options.onMessage(text));
   }
 
   #call(listener: () => void): void {

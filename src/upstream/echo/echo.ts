@@ -16,15 +16,12 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 interface EchoOptions {
   /** Delay in milliseconds before each piece of a response. Default 20. */
   readonly delay?: number;
-  /** Unix time in seconds for `created`. */
-  readonly clock?: () => number;
 }
 
 type Respond = (request: EchoRequest) => EchoAnswer;
 
 export class EchoTransport implements Transport {
   readonly #delay: number;
-  readonly #clock: () => number;
   readonly #calls = new Set<EchoCall>();
   readonly #responses = new EchoResponses();
   /** Path below the API root → its handler. */
@@ -46,9 +43,8 @@ export class EchoTransport implements Transport {
   ]);
   #closed = false;
 
-  constructor(options: EchoOptions = {}) {
-    this.#delay = options.delay ?? 20;
-    this.#clock = options.clock ?? (() => Math.floor(Date.now() / 1000));
+  constructor({ delay = 20 }: EchoOptions = {}) {
+    this.#delay = delay;
   }
 
   send(request: UpstreamRequest, sink: Sink): Call {
@@ -65,7 +61,7 @@ export class EchoTransport implements Transport {
   async #answer(path: string, request: UpstreamRequest): Promise<EchoAnswer> {
     const body = isSource(request.body) ? (request.body.toBuffer?.() ?? NO_BYTES) : request.body;
     const [respond, defaultModel] = this.#endpoints.get(path) ?? [];
-    if (respond !== undefined) return respond(readEchoBody(body, this.#clock(), defaultModel));
+    if (respond !== undefined) return respond(readEchoBody(body, unixTime(), defaultModel));
     const stored = this.#responses.answer(request);
     if (stored === undefined) throw new EchoFault(`There is no ${path} here.`, null, null, 404);
     return stored;
@@ -76,7 +72,7 @@ export class EchoTransport implements Transport {
     // No sink call before `send` has returned.
     await undefined;
     if (!call.isOver) sink.onUpload?.();
-    const answer = await answerForm(path, request, this.#clock()).catch(answerOfFault);
+    const answer = await answerForm(path, request, unixTime()).catch(answerOfFault);
     if (!call.isOver) sink.onSent?.();
     return answer;
   }
@@ -89,6 +85,11 @@ export class EchoTransport implements Transport {
     this.#closed = true;
     for (const call of this.#calls) call.abort();
   }
+}
+
+/** In seconds. */
+function unixTime(): number {
+  return Math.floor(Date.now() / 1000);
 }
 
 function answerOfFault(error: unknown): EchoAnswer {
