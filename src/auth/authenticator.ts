@@ -13,11 +13,11 @@ import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { addressBlock } from './address-block.ts';
 import { FailureLimit } from './failure-limits.ts';
-import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
 import { reasonOf, unavailable } from './key/auth-unavailable.ts';
 import { Key } from './key/key.ts';
 import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
+import { KeyProofs, type KeyProofsOptions } from './key-proofs.ts';
 import type { KeyUses } from './key-uses.ts';
 import {
   ChangeClock,
@@ -32,27 +32,18 @@ import {
   UNLINKED_FRESH_MS,
 } from './records/key-cache.ts';
 import { type FoundRecord, RecordLookup } from './records/record-lookup.ts';
-import type { SharedRecords } from './records/shared-records.ts';
 
 /** How long a request waits for the check of its key, in milliseconds. */
 const CHECK_MS = 10_000;
 /** Maximum number of checks for a key that changes during its check. */
 const MAX_ROUNDS = 3;
 
-interface AuthenticatorOptions {
+interface AuthenticatorOptions extends KeyProofsOptions {
   readonly store: Pick<Store, 'findKey'>;
-  /** The records that replicas share in Redis; undefined without Redis. */
-  readonly shared?: SharedRecords | undefined;
   readonly secret: KeySecret;
-  readonly hasher: Hasher;
   readonly metrics: Pick<Metrics, 'authOutcomes' | 'authUnavailable' | 'authCacheEntries'>;
   /** `auth.failures_per_minute` of the current configuration. */
   readonly failuresPerMinute: () => number;
-  /**
-   * Called before an unproven key is accepted for the first time; the key is accepted when this resolves. It records the
-   * first use once per key and not with every request.
-   */
-  readonly onFirstUse?: ((prefix: Prefix) => Promise<void>) | undefined;
   /** Records the days of use. Default: nothing does. */
   readonly uses?: Pick<KeyUses, 'record'> | undefined;
   /** Monotonic milliseconds. */
@@ -78,8 +69,7 @@ export class Authenticator implements KeyListener {
   readonly #checked = singleFlight((fingerprint: Fingerprint, key: Key, known: KnownKey | undefined) =>
     this.#decide(fingerprint, key, known),
   );
-  /** The errors for callers of keys that wait for Argon2, and wait no longer. */
-  readonly #queued = new Map<Fingerprint, () => GatewayError>();
+  readonly #proofs: KeyProofs;
   readonly #cachedOutcome: { inc(): void };
 
   constructor(parts: AuthenticatorOptions) {
@@ -88,6 +78,7 @@ export class Authenticator implements KeyListener {
     this.#now = now;
     this.#failures = new FailureLimit(parts.failuresPerMinute, now, addressBlock);
     this.#prefixFailures = new FailureLimit(parts.failuresPerMinute, now, (prefix) => prefix);
+    this.#proofs = new KeyProofs(parts);
     this.#lookup = new RecordLookup({
       store: parts.store,
       shared: parts.shared,
@@ -111,16 +102,11 @@ export class Authenticator implements KeyListener {
     address: string,
     standing: 'good' | 'any' = 'good',
   ): Principal | Promise<Principal> {
-    if (!Key.isOffered(authorization)) {
-      this.#count('refused');
-      if (authorization) this.#recordFailure(address);
-      throw new GatewayError('missing_api_key');
-    }
-    const key = Key.fromHeader(authorization);
+    const key = Key.isOffered(authorization) ? Key.fromHeader(authorization) : undefined;
     if (key === undefined) {
       this.#count('refused');
-      this.#recordFailure(address);
-      throw new GatewayError('invalid_api_key');
+      if (authorization) this.#recordFailure(address);
+      throw new GatewayError(Key.isOffered(authorization) ? 'invalid_api_key' : 'missing_api_key');
     }
     const fingerprint = this.#fingerprints.of(key);
     const known = this.#positive.get(fingerprint, key.prefix);
@@ -232,8 +218,8 @@ export class Authenticator implements KeyListener {
     try {
       // The check goes on without the caller, who finds the key verified when he returns.
       return await withDeadline(this.#checked(fingerprint, key, known), CHECK_MS, () => {
-        const late = this.#queued.get(fingerprint);
-        return late?.() ?? unavailable('late', `the check did not end within ${CHECK_MS} ms`);
+        const late = this.#proofs.lateError(fingerprint);
+        return late ?? unavailable('late', `the check did not end within ${CHECK_MS} ms`);
       });
     } catch (error) {
       this.#countFailure(error, isLeader ? { address, prefix: key.prefix } : undefined);
@@ -287,9 +273,8 @@ export class Authenticator implements KeyListener {
       // The hash of a key never changes, so a proof holds for every version.
       const needsProof = !isProved && known === undefined && provenHash !== record.argon2;
       if (needsProof) {
-        await this.#prove(fingerprint, record, key);
+        await this.#proofs.prove(fingerprint, record, key);
         provenHash = record.argon2;
-        await this.#markUse(key.prefix);
       }
       if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
       const principal = principalOf(record);
@@ -306,42 +291,6 @@ export class Authenticator implements KeyListener {
       return { principal, outcome: 'verified' };
     }
     throw unavailable('changing', `key ${key.prefix} changed ${MAX_ROUNDS} times while it was checked`);
-  }
-
-  /** Runs before the key counts as proven here or, through Redis, on any replica. */
-  async #markUse(prefix: Prefix): Promise<void> {
-    try {
-      await this.#parts.onFirstUse?.(prefix);
-    } catch (error) {
-      throw unavailable('store', 'the first use of a key could not be recorded', error);
-    }
-  }
-
-  /**
-   * Runs Argon2id once in the whole fleet. A key claims its proof when its turn has come; where another replica has the claim,
-   * the slot goes to the next key, and this one waits for the result.
-   */
-  async #prove(fingerprint: Fingerprint, record: CheckableKey, key: Key): Promise<void> {
-    const { shared, hasher } = this.#parts;
-    const onQueued = (late: () => GatewayError) => void this.#queued.set(fingerprint, late);
-    let hasClaim = false;
-    const isNeeded = async () => {
-      hasClaim = (await shared?.claimProof(record)) ?? true;
-      return hasClaim;
-    };
-    try {
-      let isMatch = await hasher.prove(record.argon2, key, { isNeeded, onQueued });
-      if (isMatch === undefined && (await shared?.waitForProof(record)) === true) return;
-      isMatch ??= await hasher.prove(record.argon2, key, { onQueued });
-      if (isMatch === true) return;
-    } catch (error) {
-      if (hasClaim) void shared?.releaseProof(record);
-      throw error;
-    } finally {
-      this.#queued.delete(fingerprint);
-    }
-    // The HMAC matches, so a hash that does not match is damage in the store and not a client error.
-    throw unavailable('contradiction', `the HMAC of key ${key.prefix} matches and its Argon2 hash does not`);
   }
 
   #matches(record: CheckableKey, key: Key): boolean {

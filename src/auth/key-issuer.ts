@@ -22,6 +22,7 @@ import type { KeySecret } from './hashing/hashing-secret.ts';
 import { announce, announceChanged, type ChangeNotifiers } from './holder-change.ts';
 import { Key } from './key/key.ts';
 import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
+import { revokeKey } from './key-revocation.ts';
 import { storableText } from './stored-text.ts';
 
 /** Attempts to find a free prefix. With a million keys among 2^32 prefixes, all are taken with a chance below 1 in 10^18. */
@@ -282,31 +283,4 @@ function alreadyRotated(successor: Prefix): GatewayError {
     'key_already_rotated',
     `This key was rotated already, and its successor is ${successor}. Rotate that one instead.`,
   );
-}
-
-/**
- * Revokes a key. It needs neither the secret nor a hash, so it works without them.
- *
- * @throws GatewayError `invalid_value` for a reason that cannot be stored, `store_unavailable`
- */
-export async function revokeKey(
-  parts: ChangeNotifiers & { readonly store: Pick<Store, 'revokeKey'>; readonly today?: () => Date },
-  prefix: Prefix,
-  reason?: string,
-  actor?: string,
-): Promise<RevokeResult> {
-  const storedReason = reason === undefined ? null : storableText(reason, 'reason');
-  const at = (parts.today?.() ?? new Date()).toISOString();
-  const outcome = await parts.store.revokeKey(prefix, storedReason, at, actor);
-  if (outcome.kind === 'unknown') return outcome;
-  // Announce a key that had already ended too: a repeat may follow a failed announcement.
-  const { version, state, endedAt } = outcome.record;
-  const kind = state === 'revoked' ? 'revoked' : 'rotated';
-  await announce(parts, { prefix, kind, version, at: endedAt ?? at });
-  return outcome;
-}
-
-/** Whether the reason of a revocation also ends running requests: it begins with `compromised`. */
-export function isCompromised(reason: string | null): boolean {
-  return reason !== null && /^compromised\b/i.test(reason);
 }

@@ -1,7 +1,8 @@
 // Wires the key components of one gateway process, with Redis as a replica of a fleet, without it alone.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
+import { publish } from '../redis/broadcast.ts';
 import { RedisClient } from '../redis/redis-client.ts';
-import { publish, Replicas } from '../redis/replicas.ts';
+import { Replicas } from '../redis/replicas.ts';
 import type { KeyChange, Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -10,7 +11,8 @@ import { Authenticator } from './authenticator.ts';
 import { ExpiringKeys } from './expiring-keys.ts';
 import { Hasher } from './hashing/hasher.ts';
 import { openSecret } from './hashing/hashing-secret.ts';
-import { isCompromised, KeyIssuer } from './key-issuer.ts';
+import { KeyIssuer } from './key-issuer.ts';
+import { isCompromised } from './key-revocation.ts';
 import { KeyUses } from './key-uses.ts';
 import { ChangeFeed } from './records/change-feed.ts';
 import { KeyAnnouncer, KeyBroadcast } from './records/key-broadcast.ts';

@@ -3,14 +3,9 @@
 import type { KeySecret } from '../auth/hashing/hashing-secret.ts';
 import { KeyAnnouncer } from '../auth/records/key-broadcast.ts';
 import { SharedRecords } from '../auth/records/shared-records.ts';
+import { type BroadcastProgress, type Confirmation, publish, sendAndConfirm } from '../redis/broadcast.ts';
 import { RedisClient } from '../redis/redis-client.ts';
-import {
-  type BroadcastProgress,
-  type Capability,
-  type Confirmation,
-  publish,
-  sendAndConfirm,
-} from '../redis/replicas.ts';
+import type { Capability } from '../redis/replicas.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 

@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream';
 import { Hasher } from '../auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../auth/hashing/hashing-secret.ts';
 import type { Config } from '../config/schema/config-schema.ts';
-import type { BroadcastProgress } from '../redis/replicas.ts';
+import type { BroadcastProgress } from '../redis/broadcast.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { UpstreamState } from '../upstream/state/upstream-state.ts';

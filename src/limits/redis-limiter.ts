@@ -2,12 +2,8 @@
 // is unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
 import { RecentMap } from '../recent-map.ts';
-import {
-  type RedisClient,
-  RedisCommandError,
-  type RedisScript,
-  RedisUnavailable,
-} from '../redis/redis-client.ts';
+import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
+import type { RedisScript } from '../redis/redis-script.ts';
 import { singleFlight } from '../single-flight.ts';
 import { type CallBatch, CallBatches, type Waiting } from './call-batches.ts';
 import type { InitialTotals } from './initial-totals.ts';

@@ -1,7 +1,6 @@
 // The Redis client for commands: one connection, a deadline for every call, and fail-fast while Redis is unavailable. A late
 // answer suspends calls until background probes are answered in time; a connection that stays late or fails is replaced. No
 // call waits for a reconnect, and none is sent twice.
-import { createHash } from 'node:crypto';
 import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts';
 import { startDeadline } from '../deadline.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -10,24 +9,22 @@ import { Backoff, CONNECTION_TIMES, type ConnectionTimes } from './reconnect-bac
 import { DeadlinePassed, inTime, pause } from './redis-deadline.ts';
 import { classifyError, plainError, RedisUnavailable } from './redis-fault.ts';
 import { type RedisCommands, RedisLink } from './redis-link.ts';
+import { type RedisScript, redisScript, type ScriptOptions } from './redis-script.ts';
 
 export { RedisCommandError, RedisUnavailable } from './redis-fault.ts';
-export type { RedisCommands } from './redis-link.ts';
 
 /** The result of a call: `ok`, `error` (Redis rejected the command), or a reason of `RedisUnavailable`. */
 export type CallResult = 'ok' | 'error' | RedisUnavailable['reason'];
-
-interface RedisMetrics {
-  /** Called once at the start (false), then at each change. */
-  onState(up: boolean): void;
-  onCall(outcome: CallResult): void;
-}
 
 export interface RedisClientOptions extends Partial<ConnectionTimes> {
   /** In a form of `readRedisAddress`. */
   readonly url: string;
   readonly logger: Logger;
-  readonly metrics?: RedisMetrics;
+  readonly metrics?: {
+    /** Called once at the start (false), then at each change. */
+    onState(up: boolean): void;
+    onCall(outcome: CallResult): void;
+  };
   /** Deadline of a call and of a probe, in milliseconds. */
   readonly commandMs?: number;
   /** A connection that stays late for this long, in milliseconds, is replaced. Default: ten times `commandMs`. */
@@ -39,25 +36,6 @@ export interface RedisClientOptions extends Partial<ConnectionTimes> {
   /** Maximum number of calls in flight; more are rejected. */
   readonly maxCalls?: number;
 }
-
-interface ScriptOptions {
-  /** For error messages; it is not sent. */
-  readonly name: string;
-  readonly lua: string;
-  /** Absent: it varies, and all of them have one hash tag. */
-  readonly keys?: number;
-  /** Strings of the result are buffers. */
-  readonly isBinary?: boolean;
-}
-
-/**
- * Runs a script as one call of `run`, with the same errors. The caller validates the result: Lua's `nil` and `false`
- * become null, `true` becomes 1, numbers become integers.
- */
-export type RedisScript = (
-  keys: readonly string[],
-  args?: readonly (string | number | Buffer)[],
-) => Promise<unknown>;
 
 /** For this long after a late answer, in milliseconds, Redis counts as slow and not as down. */
 const LATE_ANSWER_MS = 3000;
@@ -72,8 +50,6 @@ const DEFAULTS = {
   maxCalls: 10_000,
 };
 
-type FailCall = (error: RedisUnavailable) => void;
-
 export class RedisClient {
   readonly #address: RedisAddress;
   readonly #options: Required<Omit<RedisClientOptions, 'metrics'>> & Pick<RedisClientOptions, 'metrics'>;
@@ -82,7 +58,7 @@ export class RedisClient {
   readonly #downListeners = new Set<() => void>();
   readonly #closing = new AbortController();
   /** Calls in flight on the current connection. A call that is not in this set has ended. */
-  readonly #calls = new Set<FailCall>();
+  readonly #calls = new Set<(error: RedisUnavailable) => void>();
   #link: RedisLink | undefined;
   /** The connection is open, and an answer is late. */
   #isOverdue = false;
@@ -154,7 +130,7 @@ export class RedisClient {
         metrics?.onCall(outcome);
         settle();
       };
-      const fail: FailCall = (error) => end(error.reason, () => reject(error));
+      const fail = (error: RedisUnavailable) => end(error.reason, () => reject(error));
       const stop = startDeadline(commandMs, () => void this.#onLateAnswer(link));
       this.#calls.add(fail);
       const onError = (error: unknown) => {
@@ -172,27 +148,9 @@ export class RedisClient {
     });
   }
 
-  /** A Lua script, sent with EVALSHA, and with EVAL when it is not in Redis's script cache. */
-  script({ name, lua, keys: count, isBinary = false }: ScriptOptions): RedisScript {
-    const digest = createHash('sha1').update(lua).digest('hex');
-    return async (keys, args = []) => {
-      if (count !== undefined && keys.length !== count)
-        throw new TypeError(`the script ${name} takes ${count} keys`);
-      const send = (redis: RedisCommands, command: 'eval' | 'evalsha', script: string) => {
-        const all = [script, keys.length, ...keys, ...args];
-        return isBinary ? redis.callBuffer(command, all) : redis.call(command, all);
-      };
-      return await this.run(async (redis) => {
-        try {
-          return await send(redis, 'evalsha', digest);
-        } catch (error) {
-          const verdict = classifyError(error);
-          // NOSCRIPT means that it has not run, so this is not a retry.
-          if (verdict.kind !== 'command' || verdict.error.code !== 'NOSCRIPT') throw error;
-          return await send(redis, 'eval', lua);
-        }
-      });
-    };
+  /** See `redisScript`. */
+  script(options: ScriptOptions): RedisScript {
+    return redisScript((work) => this.run(work), options);
   }
 
   /** Rejects new calls, waits for calls in flight until their deadline, and closes the connection. */
@@ -204,18 +162,12 @@ export class RedisClient {
     clearInterval(this.#heartbeat);
     if (link !== undefined) {
       this.#options.metrics?.onState(false);
-      await this.#drain();
+      const until = performance.now() + this.#options.commandMs;
+      while (this.#calls.size > 0 && performance.now() < until) await pause(5);
+      this.#endCalls(new RedisUnavailable('closed', 'the Redis client was closed'));
       link.destroy();
     }
     await this.#connecting;
-  }
-
-  /** Resolves when no call is in flight or the deadline has passed. */
-  async #drain(): Promise<void> {
-    const { commandMs } = this.#options;
-    const until = performance.now() + commandMs;
-    while (this.#calls.size > 0 && performance.now() < until) await pause(5);
-    this.#endCalls(new RedisUnavailable('closed', 'the Redis client was closed'));
   }
 
   #endCalls(error: RedisUnavailable): void {
@@ -243,14 +195,13 @@ export class RedisClient {
         isConnected = true;
       };
       try {
-        const address = this.#address;
-        const attempt = this.#backoff.tries;
+        const [address, attempt] = [this.#address, this.#backoff.tries];
         const link = await RedisLink.open({ address, connectMs, commandMs, attempt, signal, onConnected });
         if (signal.aborted) link.destroy();
         else this.#use(link);
         return;
       } catch (error) {
-        if (isConnected && error instanceof DeadlinePassed) this.#lateAnswerAt = this.#options.now();
+        if (isConnected && error instanceof DeadlinePassed) this.#noteLateAnswer();
         this.#cause = plainError(error);
         if (!isLogged && !signal.aborted) this.#warn('cannot connect to Redis; retrying');
         isLogged = true;
@@ -304,13 +255,7 @@ export class RedisClient {
         if (!(error instanceof DeadlinePassed)) this.#lose(link, 'lost', plainError(error));
         else if (this.#options.now() - since >= lateMs) this.#lose(link, 'deadline', error);
         // A late answer shows that Redis is slow and not down.
-        else
-          probe.then(
-            () => {
-              this.#lateAnswerAt = this.#options.now();
-            },
-            () => {},
-          );
+        else probe.then(this.#noteLateAnswer).catch(() => {});
         probes = Math.min(this.#overdue.times, MAX_PROBES);
       }
     }
@@ -318,6 +263,10 @@ export class RedisClient {
     this.#isOverdue = false;
     this.#notify(this.#upListeners);
   }
+
+  readonly #noteLateAnswer = (): void => {
+    this.#lateAnswerAt = this.#options.now();
+  };
 
   /** Handles a lost connection: ends all calls in flight and sends none until a new connection passes the probe. */
   #lose(link: RedisLink, reason: 'deadline' | 'lost', cause: Error): void {

@@ -1,7 +1,8 @@
 // The registry of replicas and acknowledged broadcasts on a real Redis, each replica over its own proxy.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { publish, sendAndConfirm } from '../../src/redis/broadcast.ts';
 import { RedisClient, RedisUnavailable } from '../../src/redis/redis-client.ts';
-import { publish, Replicas, sendAndConfirm } from '../../src/redis/replicas.ts';
+import { Replicas } from '../../src/redis/replicas.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { type Cable, startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';

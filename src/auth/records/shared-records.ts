@@ -5,8 +5,9 @@ import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { readTerms, type Terms, writeTerms } from '../../config/terms.ts';
 import { parseUntrusted } from '../../redis/foreign-text.ts';
-import { type RedisClient, RedisCommandError, type RedisScript } from '../../redis/redis-client.ts';
+import { type RedisClient, RedisCommandError } from '../../redis/redis-client.ts';
 import { pause } from '../../redis/redis-deadline.ts';
+import type { RedisScript } from '../../redis/redis-script.ts';
 import { BILLING_STATUSES, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { KeySecret } from '../hashing/hashing-secret.ts';
@@ -108,12 +109,10 @@ export class KeyTombstones {
    */
   async write(tombstone: Tombstone, prefix: Prefix, version: number): Promise<boolean> {
     const script = tombstone === ENDED ? this.#put : this.#invalidate;
-    try {
-      await script([keyOf(prefix)], [version, tombstone, TOMBSTONE_MS]);
-      return true;
-    } catch {
-      return false;
-    }
+    return script([keyOf(prefix)], [version, tombstone, TOMBSTONE_MS]).then(
+      () => true,
+      () => false,
+    );
   }
 }
 
@@ -240,12 +239,9 @@ export class SharedRecords {
   }
 }
 
+/** The cache is optional; the store has the record. */
 async function ignoreErrors(work: Promise<unknown>): Promise<void> {
-  try {
-    await work;
-  } catch {
-    // The cache is optional; the store has the record.
-  }
+  await work.catch(() => undefined);
 }
 
 function encode(record: CheckableKey): string {

@@ -1,7 +1,7 @@
 // `tollgate keys`: issues, lists and ends keys. It works on the store directly, with or without a running gateway;
 // auth/key-issuer.ts has the rules.
 import { announceChanged } from '../../auth/holder-change.ts';
-import { revokeKey } from '../../auth/key-issuer.ts';
+import { revokeKey } from '../../auth/key-revocation.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
 import { wholeKey } from '../../console/owner-records.ts';

@@ -4,12 +4,13 @@
 import { Hasher } from '../../../src/auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../../../src/auth/hashing/hashing-secret.ts';
 import { changeHolder } from '../../../src/auth/holder-change.ts';
-import { KeyIssuer, revokeKey } from '../../../src/auth/key-issuer.ts';
+import { KeyIssuer } from '../../../src/auth/key-issuer.ts';
+import { revokeKey } from '../../../src/auth/key-revocation.ts';
 import { KeyAnnouncer } from '../../../src/auth/records/key-broadcast.ts';
 import { SharedRecords } from '../../../src/auth/records/shared-records.ts';
 import type { Tier } from '../../../src/config/schema/config-schema.ts';
+import { type Confirmation, publish, sendAndConfirm } from '../../../src/redis/broadcast.ts';
 import { RedisClient } from '../../../src/redis/redis-client.ts';
-import { type Confirmation, publish, sendAndConfirm } from '../../../src/redis/replicas.ts';
 import { isPrefix, type KeySummary } from '../../../src/store/key-record.ts';
 import { openStore } from '../../../src/store/open.ts';
 import type { Store } from '../../../src/store/store.ts';

@@ -1,5 +1,5 @@
 // Revokes one key of a store, as support does beside a running gateway.
-import { revokeKey } from '../../../src/auth/key-issuer.ts';
+import { revokeKey } from '../../../src/auth/key-revocation.ts';
 import { isPrefix } from '../../../src/store/key-record.ts';
 import { openStore } from '../../../src/store/open.ts';
 
