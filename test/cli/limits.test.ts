@@ -1,6 +1,7 @@
 // Limits and budgets as operators set and see them: on a store in a file, with a tier that has some.
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { keyLimitLines } from '../../src/cli/explain/key-limits.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { commandsWith } from './commands.ts';
 
@@ -266,4 +267,23 @@ test('warnings without a budget, and budgets without prices, are refused', async
   );
   expect(await fault('holders', 'set', prefix, '--budget', '5/day')).toContain('has no prices');
   expect(await fault('holders', 'set', prefix, '--budget', '5 EUR/day')).toContain('no `currency`');
+});
+
+test('the limits of a key are lines, with the time to their reset where they have one', () => {
+  const at = { max: 10, used: 4, remaining: 6 };
+  const lines = [
+    { limit: 'requests_per_minute', ...at, resets_in_s: 1 },
+    { limit: 'concurrency', ...at, resets_in_s: 0 },
+    { scope: 'team', limit: 'cost_per_month', ...at, resets_in_s: 864_000 },
+  ] as const;
+  const texts = [
+    'holder: requests per minute 10, used 4, left 6, resets in 1s',
+    'holder: concurrency 10, used 4, left 6',
+    'team: budget per month 10, used 4, left 6, resets in 10d',
+  ];
+  const note = 'no gateway answers, so what is used in a minute and at once is unknown';
+  const textsOf = (source: 'redis' | 'store') => keyLimitLines({ tier: 'Pro', source, lines });
+  expect(textsOf('redis')).toEqual(texts.map((text, index) => [index === 0 ? 'key' : '', text]));
+  expect(textsOf('store').map(([, text]) => text)).toEqual([...texts, note]);
+  expect(keyLimitLines({ tier: 'Pro', source: 'redis', lines: [] })).toEqual([['key', 'has no limits']]);
 });

@@ -83,6 +83,10 @@ test('every page is whole in both themes at three widths, clean for axe, small, 
   for (const path of paths) {
     const answer = await page.goto(path);
     expect([path, answer?.status()]).toEqual([path, 200]);
+    expect([path, await page.title()]).toEqual([
+      path,
+      expect.stringMatching(/^[A-Z][a-z]+ · Tollgate console$/),
+    ]);
     expect((await answer?.body())?.length).toBeLessThan(100_000);
     // Only its style depends on the view, so it is loaded once.
     for (const theme of ['dark', 'light'] as const) {

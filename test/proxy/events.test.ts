@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
+import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import type { FrameReader } from '../../src/proxy/contracts/endpoint.ts';
 import { RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { IMAGES, SPEECH } from '../../src/proxy/endpoints/media-endpoints.ts';
@@ -202,4 +203,14 @@ describe('an error before any output means', () => {
       error: { message: 'oops', type: 'server_error', param: null, code: 'server_error' },
     });
   });
+});
+
+test.each([
+  [64 * 1024, false],
+  [65 * 1024, true],
+])('an answer of %i bytes that becomes events is copied only where it is small', (size, isInPieces) => {
+  const body = Buffer.from(JSON.stringify({ created: 1, data: [{ b64_json: 'Q'.repeat(size - 200) }] }));
+  const events = IMAGES.asStream?.(body, Buffer.from('m'), false);
+  expect(events).toBeInstanceOf(isInPieces ? BodyPieces : Buffer);
+  expect(events?.length).toBeGreaterThan(size - 200);
 });

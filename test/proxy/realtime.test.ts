@@ -8,6 +8,7 @@ import OpenAI from 'openai';
 import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
+import { closeFrame, textFrame } from '../../src/realtime/websocket/websocket-frames.ts';
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/key-record.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
@@ -807,7 +808,36 @@ describe('the gateway ends a session', () => {
     client.pause();
     for (let i = 0; i < 24; i++) session.socket.send(Buffer.alloc(1024 * 1024));
     expect(await within(session.closed, 'the cut')).toMatchObject({ code: 1006 });
+    // The client's connection ends, too, although nobody reads it.
+    await until(
+      async () => (await gateway.metric('tollgate_realtime_sessions')) === 0,
+      'the end of the session',
+    );
     client.terminate();
+  });
+
+  test.each([
+    ['the gateway has closed the session', (session: UpstreamSession) => session.socket.pause()],
+    ['the upstream has broken off', (session: UpstreamSession) => session.socket.terminate()],
+  ])('and forwards nothing that comes after %s', async (_what, end) => {
+    await using upstream = await RealtimeUpstream.start();
+    await using gateway = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: { realtime: { lifetime: '1s' } },
+    });
+    const next = upstream.next();
+    const { port, hostname: host } = new URL(gateway.url);
+    const client = connect({ port: Number(port), host, allowHalfOpen: true });
+    const chunks: Buffer[] = [];
+    client.on('data', (chunk: Buffer) => chunks.push(chunk));
+    client.write(handshake(await gateway.key()));
+    end(await next);
+    // A Close is in no head.
+    const isOver = () => client.readableEnded || Buffer.concat(chunks).includes(0x88);
+    await until(isOver, 'the end of the session');
+    client.end(Buffer.concat([textFrame('late', true), closeFrame(1000, '', true)]));
+    expect(await lineOf(gateway)).toMatchObject({ closed_by: expect.any(String), bytes_in: 0 });
+    client.destroy();
   });
 
   test('at a frame boundary, and not within a frame', async () => {

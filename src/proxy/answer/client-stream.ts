@@ -145,8 +145,7 @@ export class ClientStream {
    */
   cut(error: GatewayError, frame: Buffer | undefined): void {
     const { exchange } = this.#request;
-    const { response } = exchange;
-    const { socket } = response;
+    const { socket } = exchange.response;
     // The client is at a frame boundary, because partial frames are held back.
     if (frame !== undefined) this.#write([frame]);
     this.#flush();
@@ -156,8 +155,6 @@ export class ClientStream {
     exchange.stop(error);
     exchange.markAnswered();
     if (socket === null) return;
-    // Node corks the writes of this tick and would lose them with the socket.
-    if (response.writableCorked > 0) response.uncork();
     const delay = setTimeout(() => {
       if (exchange.request.httpVersionMinor !== 0) socket.destroySoon();
       // In HTTP/1.0 a close is a clean end, so only a reset signals the error; in TLS a close without its own end (RFC 8446, 6.1).

@@ -81,7 +81,7 @@ export class EmbeddingsRelay implements Receiver {
     this.#client.dispose();
     if (!this.#client.isOpen) return;
     const { usage } = this.#scan;
-    this.#source.used(usage?.total === 0 ? null : usage, this.#request.facts.outputs ?? 0);
+    this.#source.used(usage?.total === 0 ? null : usage, 0);
   }
 
   /** Chooses the way of relaying, once the answer is larger than any error. */
