@@ -139,6 +139,10 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       await store.changeHolder(key.holderId, { teamId: null }, null, AT);
       expect(await store.organisation.removeTeam(id, BY)).toBe('removed');
       expect(await store.organisation.removeTeam(id, BY)).toBe('unknown');
+      // A command that found it just before.
+      await expect(store.changeHolder(key.holderId, { teamId: id }, null, AT)).rejects.toMatchObject({
+        code: 'invalid_value',
+      });
       expect(await store.organisation.labelsOf(id)).toEqual({});
       // For reports of its usage.
       expect((await store.organisation.teamHistory(id)).at(-1)).toMatchObject({
@@ -198,7 +202,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       expect((await store.historyOf(key.prefix)).at(-1)).toMatchObject({
         kind: 'changed',
         actor: 'cli:bob',
-        reason: `name old to new, team none to ${teamId}, models unset to gpt-*, label env=prod, label tmp removed: moved`,
+        reason: `name old to new, team none to search (${teamId}), models unset to gpt-*, label env=prod, label tmp removed: moved`,
       });
       // The same once more is no change.
       expect(await store.changeHolder(key.holderId, change, null, AT)).toMatchObject({ kind: 'same' });

@@ -132,6 +132,9 @@ export async function changeHolderIn(
   const labelsBefore = labels === undefined ? {} : await readLabels(trx, holderId);
   const labelled = changedLabels(labelsBefore, labels ?? {});
   const teams = before.teamId === after.teamId ? [] : await teamsOf(trx, [before.teamId, after.teamId]);
+  const joined = before.teamId === after.teamId ? null : after.teamId;
+  if (joined !== null && !teams.some(({ id }) => id === joined))
+    throw new GatewayError('invalid_value', 'The team was removed just now.', { param: 'team' });
   const what = [...changesOf(before, after, teams), ...labelTexts(labelled)].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
   const { tier, standing, name: label, teamId: team_id, terms } = after;
