@@ -1,10 +1,9 @@
 // Retry budget of the whole process: bounds attempts beyond the first, so that retries do not multiply the load of a failing
 // upstream. Attempts per request are counted elsewhere.
+import { TimeSlots } from './breaker/time-slots.ts';
 
 /** Unused deposits expire after this time: quiet hours do not pay for a retry storm. */
 const WINDOW_MS = 10_000;
-const SLOTS = 10;
-const SLOT_MS = WINDOW_MS / SLOTS;
 
 /** Rounding tolerance: sums of fractions such as 0.1 must reach 1. */
 const EPSILON = 1e-9;
@@ -26,9 +25,7 @@ export class RetryBudget {
   readonly #share: () => number;
   readonly #now: () => number;
   readonly #floor: number;
-  /** Deposits per one-second slot. */
-  readonly #deposits = new Array<number>(SLOTS).fill(0);
-  #newest = Number.NEGATIVE_INFINITY;
+  readonly #deposits = new TimeSlots(WINDOW_MS);
   #floorLeft: number;
   #floorAt: number;
 
@@ -42,17 +39,16 @@ export class RetryBudget {
 
   /** Records a first attempt. */
   deposit(): void {
-    const slot = this.#advance(this.#now()) % SLOTS;
-    this.#deposits[slot] = (this.#deposits[slot] ?? 0) + this.#share();
+    this.#deposits.add(this.#now(), this.#share());
   }
 
   /** @returns whether an extra attempt is allowed; if so, it is charged */
   withdraw(): boolean {
     const now = this.#now();
-    this.#advance(now);
     this.#refill(now);
-    const isPaid = this.#pay();
-    if (!isPaid && this.#floorLeft < 1 - EPSILON) return false;
+    const isPaid = this.#deposits.sum(now) >= 1 - EPSILON;
+    if (isPaid) this.#deposits.take(now, 1);
+    else if (this.#floorLeft < 1 - EPSILON) return false;
     this.#floorLeft = Math.max(0, this.#floorLeft - 1);
     return true;
   }
@@ -60,44 +56,14 @@ export class RetryBudget {
   /** Extra attempts available now. */
   get available(): number {
     const now = this.#now();
-    this.#advance(now);
     this.#refill(now);
-    return Math.floor(Math.max(this.#balance(), this.#floorLeft) + EPSILON);
-  }
-
-  /** Charges one attempt to the deposits, oldest first. */
-  #pay(): boolean {
-    if (this.#balance() < 1 - EPSILON) return false;
-    let due = 1;
-    for (let age = SLOTS - 1; age >= 0 && due > 0; age -= 1) {
-      const slot = (this.#newest - age + SLOTS) % SLOTS;
-      const taken = Math.min(due, this.#deposits[slot] ?? 0);
-      this.#deposits[slot] = (this.#deposits[slot] ?? 0) - taken;
-      due -= taken;
-    }
-    return true;
-  }
-
-  #balance(): number {
-    return this.#deposits.reduce((sum, deposit) => sum + deposit, 0);
+    return Math.floor(Math.max(this.#deposits.sum(now), this.#floorLeft) + EPSILON);
   }
 
   #refill(now: number): void {
     const seconds = Math.max(0, now - this.#floorAt) / 1000;
     this.#floorLeft = Math.min(this.#floor, this.#floorLeft + seconds * this.#floor);
     this.#floorAt = Math.max(now, this.#floorAt);
-  }
-
-  /** Clears expired slots. @returns the running number of the current slot */
-  #advance(now: number): number {
-    const current = Math.max(0, Math.floor(now / SLOT_MS));
-    if (current > this.#newest) {
-      for (let slot = Math.max(this.#newest + 1, current - SLOTS + 1); slot <= current; slot += 1) {
-        this.#deposits[slot % SLOTS] = 0;
-      }
-      this.#newest = current;
-    }
-    return this.#newest;
   }
 }
 

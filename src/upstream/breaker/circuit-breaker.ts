@@ -2,7 +2,7 @@
 // response and sends nothing; the holder of a permit reports the result.
 import { MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import { type BreakerRejection, type Permit, type ResultClass, Ticket } from './permit.ts';
-import { ResultWindow } from './result-window.ts';
+import { TimeSlots } from './time-slots.ts';
 
 /** `half_open`: the cool-down is over; one real request at a time probes whether the target has recovered. */
 export type BreakerState = 'closed' | 'open' | 'half_open';
@@ -24,10 +24,12 @@ export interface BreakerOptions {
 export type BreakerChange = BreakerState | 'cooling_down' | 'cooled_down';
 
 /** State for reports and `explain`, and the results in the window since the breaker last closed. */
-export interface BreakerSnapshot extends ReturnType<ResultWindow['sum']> {
+export interface BreakerSnapshot {
   readonly state: BreakerState;
   /** Permits in flight. */
   readonly inFlight: number;
+  readonly successes: number;
+  readonly failures: number;
   /** Why a request would be rejected now; undefined if it would be admitted. */
   readonly rejection: BreakerRejection | undefined;
   /** Whether `force` would admit it. */
@@ -70,7 +72,8 @@ export class CircuitBreaker {
   readonly #consecutive: number;
   readonly #isSteady: boolean;
   readonly #onChange: NonNullable<BreakerOptions['onChange']>;
-  readonly #window = new ResultWindow(WINDOW_MS);
+  readonly #successes = new TimeSlots(WINDOW_MS);
+  readonly #failures = new TimeSlots(WINDOW_MS);
   /** Undefined while closed. */
   #openUntil: number | undefined;
   #isHalfOpenReported = false;
@@ -106,7 +109,7 @@ export class CircuitBreaker {
   get isPristine(): boolean {
     if (this.#inFlight > 0 || this.#failuresInRow > 0 || this.#openUntil !== undefined) return false;
     const now = this.#now();
-    return this.#pauseRejection(now) === undefined && this.#window.sum(now).failures === 0;
+    return this.#pauseRejection(now) === undefined && this.#failures.sum(now) === 0;
   }
 
   /**
@@ -143,10 +146,12 @@ export class CircuitBreaker {
   }
 
   snapshot(): BreakerSnapshot {
+    const now = this.#now();
     return {
       state: this.state,
       inFlight: this.#inFlight,
-      ...this.#window.sum(this.#now()),
+      successes: this.#successes.sum(now),
+      failures: this.#failures.sum(now),
       rejection: this.rejection(),
       isForcible: this.#namedPause() === undefined,
       lastFailure: this.#lastFailure,
@@ -234,14 +239,15 @@ export class CircuitBreaker {
   #count(succeeded: boolean): void {
     if (this.#openUntil !== undefined) return;
     const now = this.#now();
-    this.#window.add(now, succeeded);
     if (succeeded) {
+      this.#successes.add(now, 1);
       this.#failuresInRow = 0;
       return;
     }
+    this.#failures.add(now, 1);
     this.#failuresInRow += 1;
-    const { successes, failures } = this.#window.sum(now);
-    const total = successes + failures;
+    const failures = this.#failures.sum(now);
+    const total = this.#successes.sum(now) + failures;
     const isTooMany = !this.#isSteady && total >= MIN_RESULTS && failures >= MAX_FAILED * total;
     if (this.#failuresInRow < this.#consecutive && !isTooMany) return;
     this.#period += 1;
@@ -263,7 +269,8 @@ export class CircuitBreaker {
     this.#probe = undefined;
     this.#failuresInRow = 0;
     this.#failedProbes = 0;
-    this.#window.clear();
+    this.#successes.clear();
+    this.#failures.clear();
     this.#onChange('closed', 'a request succeeded');
   }
 
