@@ -1,5 +1,6 @@
-// Releases that wait for Redis: of leases, and of usage that was counted without it. Bounded; drops are counted. It does not
-// know Redis: its owner sends.
+// Releases that wait for Redis: of leases, and of usage that was counted without it. Bounded; drops are counted. It sends
+// nothing: its owner does.
+import { mayHaveExecuted, RedisUnavailable } from '../redis/redis-fault.ts';
 import type { Amounts, LimitMetrics, ReleaseDropReason } from './limiter.ts';
 import type { Scopes } from './scope.ts';
 
@@ -51,6 +52,16 @@ export class PendingReleases {
       return;
     }
     this.#waiting.set(name, held === undefined || isLease ? release : this.#sum(held, release));
+  }
+
+  /** Of a call that failed: it is delivered later, if it may be. @param isClosed the limiter was closed */
+  keep(release: PendingRelease, error: unknown, isClosed: boolean): void {
+    if (!(error instanceof RedisUnavailable)) this.drop('error');
+    else if (error.reason === 'closed' || isClosed) this.drop('closed');
+    else if (!mayHaveExecuted(error)) this.add(release);
+    // Without a lease to find it by, it might be counted twice.
+    else if (release.member === '') this.drop('unknown');
+    else this.add({ ...release, orElse: 'none' });
   }
 
   drop(reason: ReleaseDropReason): void {

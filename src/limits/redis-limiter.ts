@@ -2,8 +2,8 @@
 // is unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
 import { RecentMap } from '../recent-map.ts';
-import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
-import type { RedisScript } from '../redis/redis-script.ts';
+import type { RedisClient } from '../redis/redis-client.ts';
+import { mayHaveExecuted } from '../redis/redis-fault.ts';
 import { singleFlight } from '../single-flight.ts';
 import { type CallBatch, CallBatches, type Waiting } from './call-batches.ts';
 import type { InitialTotals } from './initial-totals.ts';
@@ -29,18 +29,15 @@ import {
   usageReleaseOf,
 } from './redis-lease.ts';
 import {
-  batchArgs,
   decisionsOf,
-  initialTotalsArgs,
-  LUA,
   leaseMemberOf,
   type ReserveAnswer,
-  readReserveAnswer,
-  scriptScopesOf,
   statesOf,
   unexpected,
   usagesIn,
-} from './reserve-script.ts';
+} from './reserve-answer.ts';
+import { ReserveCalls } from './reserve-calls.ts';
+import { batchArgs, scriptScopesOf } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
 import { isFarFromLimits, rejectionOf } from './verdict.ts';
 
@@ -67,11 +64,9 @@ export interface RedisLimiterOptions {
   readonly now?: () => number;
 }
 
-type ScriptArgs = readonly (string | number | Buffer)[];
-
 export class RedisLimiter implements Limiter {
   readonly #options: Required<RedisLimiterOptions>;
-  readonly #script: RedisScript;
+  readonly #calls: ReserveCalls;
   readonly #pending: PendingReleases;
   readonly #leases = new OwnLeases();
   readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_LAST_KNOWN);
@@ -96,7 +91,7 @@ export class RedisLimiter implements Limiter {
       ...options,
     };
     this.#options = all;
-    this.#script = all.redis.script({ name: 'reserve', lua: LUA, isBinary: true });
+    this.#calls = new ReserveCalls(all);
     this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
     this.#stopListening = all.redis.onUp(() => void this.#tend());
@@ -128,7 +123,7 @@ export class RedisLimiter implements Limiter {
     }
     const id = ownId ?? this.newId();
     return await this.#batches.reserve(scopes, id, whole).catch((error: unknown) => {
-      if (ownId === undefined && mayBeDone(error)) this.takeBack(scopes, id);
+      if (ownId === undefined && mayHaveExecuted(error)) this.takeBack(scopes, id);
       throw error;
     });
   }
@@ -177,7 +172,7 @@ export class RedisLimiter implements Limiter {
   ): Promise<Lease | undefined> {
     const amounts = wholeAmounts(request.amounts);
     const age = Math.max(0, Math.round(this.#options.now() - request.since));
-    const member = await this.#call(scopes, ['enter', id, amounts.tokens, amounts.cost, age]);
+    const member = await this.#calls.call(scopes, ['enter', id, amounts.tokens, amounts.cost, age]);
     if (!Buffer.isBuffer(member)) throw unexpected();
     if (isOver()) return undefined;
     for (const scope of scopes.list) this.#lastKnown.get(scope.id)?.entered();
@@ -210,60 +205,14 @@ export class RedisLimiter implements Limiter {
     const args = [operation, id, tokens, cost, scriptScopesOf(scopes).limits];
     // Redis executes calls in the order in which they are sent.
     this.#batches.flush();
-    return await this.#complete(scopes, await this.#call(scopes, args), () => args);
-  }
-
-  /** @param again the arguments to which totals are added, where the script needs them */
-  async #complete(scopes: Scopes, reply: unknown, again: () => ScriptArgs): Promise<ReserveAnswer> {
-    const { list } = scopes;
-    const { initialTotals, windowMs } = this.#options;
-    const answer = readReserveAnswer(reply, list.length, windowMs);
-    if ('verdicts' in answer) {
-      for (const [index, { isProvisional }] of answer.scopes.entries())
-        if (isProvisional) this.#learn(scopes, index);
-      return answer;
-    }
-    const totals = await Promise.all(
-      answer.map(async (index) => initialTotalsArgs(index, await initialTotals.read(list[index] ?? list[0]))),
-    );
-    const seeded = await this.#call(scopes, [...again(), ...totals.flat()]);
-    const second = readReserveAnswer(seeded, list.length, windowMs);
-    if (!('verdicts' in second)) throw unexpected();
-    return second;
-  }
-
-  /** Reads totals that were not available, while requests continue. @param index of the scope */
-  #learn(scopes: Scopes, index: number): void {
-    const scope = scopes.list[index] ?? scopes.list[0];
-    if (this.#options.initialTotals.isBackingOff(scope)) return;
-    void this.#options.initialTotals.read(scope).then(async (totals) => {
-      if (totals === undefined) return;
-      const { limits } = scriptScopesOf(scopes);
-      const args = ['peek', '', 0, 0, limits, ...initialTotalsArgs(index, totals)];
-      // A later request tries again.
-      await this.#call(scopes, args).catch(() => {});
-    });
-  }
-
-  async #call(scopes: Scopes, args: ScriptArgs): Promise<unknown> {
-    const { keys } = scriptScopesOf(scopes);
-    const { redis, windowMs, leaseMs } = this.#options;
-    try {
-      return await this.#script(keys, [windowMs, leaseMs, ...args]);
-    } catch (error) {
-      // A value of another type would stay there for ever.
-      if (error instanceof RedisCommandError && error.code === 'WRONGTYPE') {
-        await redis.run((commands) => commands.del(...keys)).catch(() => {});
-      }
-      throw error;
-    }
+    return await this.#calls.complete(scopes, await this.#calls.call(scopes, args), () => args);
   }
 
   async #change(lease: RedisLease, scopes: Scopes, amounts: Amounts): Promise<Admission> {
     const { member, amounts: reserved } = lease;
     const answer = await this.#ask('change', scopes, member, amounts).catch((error: unknown) => {
       // The id finds whichever of the two exists.
-      if (mayBeDone(error)) lease.member = leaseIdOf(member);
+      if (mayHaveExecuted(error)) lease.member = leaseIdOf(member);
       throw error;
     });
     const [verdict] = answer.verdicts;
@@ -294,15 +243,15 @@ export class RedisLimiter implements Limiter {
     try {
       // A lease that is not found has expired, or was settled by a call whose reply was late.
       const now = this.#options.now();
-      const reply = await this.#call(scopes, batchArgs(scopes, releases, reservations, now));
+      const reply = await this.#calls.call(scopes, batchArgs(scopes, releases, reservations, now));
       unsent = [];
       if (reservations.length === 0) return;
       const again = () => batchArgs(scopes, [], reservations, now);
-      const answer = await this.#complete(scopes, reply, again);
+      const answer = await this.#calls.complete(scopes, reply, again);
       this.#decide(scopes, reservations, answer);
     } catch (error) {
       for (const { reject } of reservations) reject(error);
-      for (const release of unsent) this.#keep(release, error);
+      for (const release of unsent) this.#pending.keep(release, error, this.#isClosed);
     }
   }
 
@@ -346,16 +295,6 @@ export class RedisLimiter implements Limiter {
     this.#batches.release(release, mayWait && !this.#isClosed);
   }
 
-  /** Of a call that failed: it is delivered later, if it may be. */
-  #keep(release: PendingRelease, error: unknown): void {
-    if (!(error instanceof RedisUnavailable)) this.#pending.drop('error');
-    else if (error.reason === 'closed' || this.#isClosed) this.#pending.drop('closed');
-    else if (!mayBeDone(error)) this.#pending.add(release);
-    // Without a lease to find it by, it might be counted twice.
-    else if (release.member === '') this.#pending.drop('unknown');
-    else this.#pending.add({ ...release, orElse: 'none' });
-  }
-
   /** Delivers pending releases and renews the leases; one round at a time. Never rejects. */
   readonly #tend = singleFlight(async (): Promise<void> => {
     // First what other replicas do not know.
@@ -378,16 +317,13 @@ export class RedisLimiter implements Limiter {
     let calls: Promise<unknown>[] = [];
     for (const [first, ...rest] of this.#leases.parts(BATCH)) {
       if (!this.#options.redis.isUp) return;
-      calls.push(this.#call(first.scopes, ['renew', first.member, ...rest.map(({ member }) => member)]));
+      calls.push(
+        this.#calls.call(first.scopes, ['renew', first.member, ...rest.map(({ member }) => member)]),
+      );
       if (calls.length < BATCH) continue;
       await Promise.allSettled(calls);
       calls = [];
     }
     await Promise.allSettled(calls);
   }
-}
-
-/** Whether Redis may have executed a call without a reply. */
-export function mayBeDone(error: unknown): boolean {
-  return error instanceof RedisUnavailable && (error.reason === 'deadline' || error.reason === 'lost');
 }

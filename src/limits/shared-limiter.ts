@@ -2,6 +2,7 @@
 // what Redis last said of each scope; what it admits is sent to Redis as soon as it answers again.
 import { pickLimits } from '../config/limit-table.ts';
 import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
+import { mayHaveExecuted } from '../redis/redis-fault.ts';
 import { singleFlight } from '../single-flight.ts';
 import type { FleetPlace } from './last-known.ts';
 import {
@@ -15,7 +16,7 @@ import {
 } from './limiter.ts';
 import type { MemoryLimiter } from './memory/memory-limiter.ts';
 import { RedisLease } from './redis-lease.ts';
-import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';
+import type { RedisLimiter } from './redis-limiter.ts';
 import { changeLimits, makeScopes, type Scope, type Scopes } from './scope.ts';
 
 export interface SharedLimiterOptions {
@@ -97,7 +98,7 @@ export class SharedLimiter implements Limiter {
       (admission) => this.#succeeded(admission),
       (error: unknown) => {
         this.#fail(error);
-        return this.#admitHere(scopes, amounts, held, mayBeDone(error) ? id : undefined);
+        return this.#admitHere(scopes, amounts, held, mayHaveExecuted(error) ? id : undefined);
       },
     );
   }

@@ -22,6 +22,11 @@ export class RedisUnavailable extends Error {
   }
 }
 
+/** Whether Redis may have executed a call that failed with this error. */
+export function mayHaveExecuted(error: unknown): boolean {
+  return error instanceof RedisUnavailable && (error.reason === 'deadline' || error.reason === 'lost');
+}
+
 /** Redis answered the command with an error and is otherwise available. */
 export class RedisCommandError extends Error {
   override readonly name = 'RedisCommandError';

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { utcDateAt } from '../../src/limits/calendar.ts';
 import { checksOfChange, OwnLeases, RedisLease } from '../../src/limits/redis-lease.ts';
-import { leaseMemberOf } from '../../src/limits/reserve-script.ts';
+import { leaseMemberOf } from '../../src/limits/reserve-answer.ts';
 import { makeScope, makeScopes } from '../../src/limits/scope.ts';
 
 const AMOUNTS = { tokens: 5, cost: 7 };

@@ -18,6 +18,7 @@ import {
 import type { Scope, Scopes } from '../scope.ts';
 import { capsOf, type LimitUsage, rejectionOf, sumOf, UsageStates } from '../verdict.ts';
 import { AdmittedInRoom, JointRoom } from './joint-room.ts';
+import { KnownScopes } from './known-scopes.ts';
 import { MemoryLease } from './memory-lease.ts';
 import { ScopeCounters } from './scope-counters.ts';
 import type { Windows } from './windows.ts';
@@ -35,9 +36,6 @@ export interface MemoryLimiterOptions {
   readonly maxScopes?: number;
 }
 
-/** Those with running requests are passed over; a new scope looks at no more than this many. */
-const MAX_STEPS = 16;
-
 /** Counters of Redis, which continue here. */
 export interface SharedCounters {
   readonly lastKnown: (scope: string) => LastKnownCounters | undefined;
@@ -48,8 +46,7 @@ export interface SharedCounters {
 export class MemoryLimiter implements Limiter {
   readonly #options: Required<MemoryLimiterOptions>;
   #shared: SharedCounters | undefined;
-  /** By scope. Of those without running requests, the longest idle are first; up to half of the maximum, the first seen. */
-  readonly #known = new Map<string, ScopeCounters>();
+  readonly #known: KnownScopes;
   #rooms = new WeakMap<Scopes, JointRoom>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
@@ -62,6 +59,7 @@ export class MemoryLimiter implements Limiter {
       maxScopes: 100_000,
       ...options,
     };
+    this.#known = new KnownScopes(this.#options.maxScopes, options.metrics.limitHolders);
   }
 
   /** Scopes that are remembered. */
@@ -83,7 +81,7 @@ export class MemoryLimiter implements Limiter {
     const used = room?.reserve(moment, whole);
     if (room !== undefined && used !== undefined) {
       const { counters, windows } = room;
-      this.#trim();
+      this.#known.trim();
       return new AdmittedInRoom(this.#lease(whole, counters, windows), room, moment, used);
     }
     const all = this.#allCounters(scopes);
@@ -126,7 +124,7 @@ export class MemoryLimiter implements Limiter {
     const moment = this.#moment();
     const whole = wholeAmounts(amounts);
     for (const scope of scopes.list) this.#countersOf(scope).add(moment, whole);
-    this.#trim();
+    this.#known.trim();
   }
 
   /** Totals are outdated: those of every scope are read again before use. Minute windows and running requests stay. */
@@ -192,8 +190,8 @@ export class MemoryLimiter implements Limiter {
     });
     const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
     if (rejection === undefined) return this.#reserve(scopes, all, amounts, held, moment);
-    for (const counters of all) this.#touch(counters);
-    this.#trim();
+    this.#known.touch(all);
+    this.#known.trim();
     return rejection;
   }
 
@@ -210,7 +208,7 @@ export class MemoryLimiter implements Limiter {
       lease = this.#lease(amounts, all, windows);
       this.#setRoom(scopes, all, windows);
     } else if (!lease.isSettled) lease.change(moment, all, amounts);
-    this.#trim();
+    this.#known.trim();
     return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
   }
 
@@ -256,20 +254,8 @@ export class MemoryLimiter implements Limiter {
 
   #settle(lease: MemoryLease, amounts: Amounts): void {
     lease.release(this.#moment(), amounts);
-    if (this.#isHalfFull) for (const counters of lease.counters) this.#touch(counters);
+    this.#known.touch(lease.counters);
     this.#options.metrics.limitLeases.add(-1);
-  }
-
-  get #isHalfFull(): boolean {
-    return this.size * 2 > this.#options.maxScopes;
-  }
-
-  /** The order matters for those without running requests, when some may soon be forgotten. */
-  #touch(counters: ScopeCounters): void {
-    if (!this.#isHalfFull || counters.running > 0) return;
-    const { id } = counters.scope;
-    this.#known.delete(id);
-    this.#known.set(id, counters);
   }
 
   #allCounters(scopes: Scopes): readonly ScopeCounters[] {
@@ -280,8 +266,7 @@ export class MemoryLimiter implements Limiter {
     const known = this.#known.get(scope.id);
     if (known !== undefined) return this.#refreshed(known);
     const counters = this.#refreshed(new ScopeCounters(scope, this.#options.windowMs));
-    this.#known.set(scope.id, counters);
-    this.#options.metrics.limitHolders.set(this.size);
+    this.#known.add(counters);
     return counters;
   }
 
@@ -297,19 +282,5 @@ export class MemoryLimiter implements Limiter {
         counters.restart(lastKnown.windowEndsAt, lastKnown.hasTotals, this.#moment());
     }
     return counters;
-  }
-
-  /** Forgets the longest idle, which start with a new minute window and the totals of the store. */
-  #trim(): void {
-    if (this.size <= this.#options.maxScopes) return;
-    let steps = 0;
-    for (const [id, counters] of this.#known) {
-      if (this.size <= this.#options.maxScopes || steps === MAX_STEPS) break;
-      steps += 1;
-      this.#known.delete(id);
-      if (counters.running > 0) this.#known.set(id, counters);
-      else counters.finish();
-    }
-    this.#options.metrics.limitHolders.set(this.size);
   }
 }

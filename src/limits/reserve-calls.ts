@@ -1,0 +1,73 @@
+// Calls of reserve.lua: what all of them have in common, and the second one where the script needs totals.
+import { type RedisClient, RedisCommandError } from '../redis/redis-client.ts';
+import type { RedisScript } from '../redis/redis-script.ts';
+import type { InitialTotals } from './initial-totals.ts';
+import { type ReserveAnswer, readReserveAnswer, unexpected } from './reserve-answer.ts';
+import { initialTotalsArgs, LUA, scriptScopesOf } from './reserve-script.ts';
+import type { Scopes } from './scope.ts';
+
+type ScriptArgs = readonly (string | number | Buffer)[];
+
+interface ReserveCallsOptions {
+  readonly redis: Pick<RedisClient, 'run' | 'script'>;
+  readonly initialTotals: InitialTotals;
+  /** In milliseconds, as in `RedisLimiterOptions`. */
+  readonly windowMs: number;
+  readonly leaseMs: number;
+}
+
+export class ReserveCalls {
+  readonly #options: ReserveCallsOptions;
+  readonly #script: RedisScript;
+
+  constructor(options: ReserveCallsOptions) {
+    this.#options = options;
+    this.#script = options.redis.script({ name: 'reserve', lua: LUA, isBinary: true });
+  }
+
+  /** @param again the arguments to which totals are added, where the script needs them */
+  async complete(scopes: Scopes, reply: unknown, again: () => ScriptArgs): Promise<ReserveAnswer> {
+    const { list } = scopes;
+    const { initialTotals, windowMs } = this.#options;
+    const answer = readReserveAnswer(reply, list.length, windowMs);
+    if ('verdicts' in answer) {
+      for (const [index, { isProvisional }] of answer.scopes.entries())
+        if (isProvisional) this.#learn(scopes, index);
+      return answer;
+    }
+    const totals = await Promise.all(
+      answer.map(async (index) => initialTotalsArgs(index, await initialTotals.read(list[index] ?? list[0]))),
+    );
+    const seeded = await this.call(scopes, [...again(), ...totals.flat()]);
+    const second = readReserveAnswer(seeded, list.length, windowMs);
+    if (!('verdicts' in second)) throw unexpected();
+    return second;
+  }
+
+  /** Reads totals that were not available, while requests continue. @param index of the scope */
+  #learn(scopes: Scopes, index: number): void {
+    const scope = scopes.list[index] ?? scopes.list[0];
+    if (this.#options.initialTotals.isBackingOff(scope)) return;
+    void this.#options.initialTotals.read(scope).then(async (totals) => {
+      if (totals === undefined) return;
+      const { limits } = scriptScopesOf(scopes);
+      const args = ['peek', '', 0, 0, limits, ...initialTotalsArgs(index, totals)];
+      // A later request tries again.
+      await this.call(scopes, args).catch(() => {});
+    });
+  }
+
+  async call(scopes: Scopes, args: ScriptArgs): Promise<unknown> {
+    const { keys } = scriptScopesOf(scopes);
+    const { redis, windowMs, leaseMs } = this.#options;
+    try {
+      return await this.#script(keys, [windowMs, leaseMs, ...args]);
+    } catch (error) {
+      // A value of another type would stay there for ever.
+      if (error instanceof RedisCommandError && error.code === 'WRONGTYPE') {
+        await redis.run((commands) => commands.del(...keys)).catch(() => {});
+      }
+      throw error;
+    }
+  }
+}
