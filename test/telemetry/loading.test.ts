@@ -1,4 +1,4 @@
-// OpenTelemetry costs nothing where it is not configured: its modules are not loaded.
+// OpenTelemetry costs nothing where it is not configured: its modules are not loaded. And what a process logs right before its end.
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -34,4 +34,12 @@ test('with an endpoint OpenTelemetry is loaded', async () => {
     status: 200,
     packages: expect.arrayContaining(['api', 'exporter-trace-otlp-proto', 'sdk-trace']),
   });
+});
+
+test('what a process logs right before it exits is written', async () => {
+  const logger = new URL('../../src/telemetry/log/logger.ts', import.meta.url).href;
+  const program = `import { createLogger } from '${logger}'; createLogger().info('the last line'); process.exit();`;
+  const words = ['--input-type=module', '--eval', program];
+  const { stdout } = await promisify(execFile)(process.execPath, words, { timeout: 60_000 });
+  expect(JSON.parse(stdout)).toMatchObject({ msg: 'the last line' });
 });
