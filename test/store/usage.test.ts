@@ -40,6 +40,20 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await report()).toEqual([{ group: [], sums: distinct(11) }]);
     });
 
+    test('of many rows lets others have their turn in between', async () => {
+      let turns = 0;
+      const count = () => {
+        turns += 1;
+        next = setImmediate(count);
+      };
+      let next = setImmediate(count);
+      const rows = Array.from({ length: 1000 }, (_, index) => row({ holderId: `holder-${index}` }));
+      expect(await store.usage.addUsage(batch(rows))).toBe('written');
+      clearImmediate(next);
+      expect(turns).toBeGreaterThanOrEqual(9);
+      expect(await by()).toEqual([[1000]]);
+    });
+
     test('counts once when it is sent again, also to another process', async () => {
       const once = batch([row(), row({ model: 'other' })]);
       expect(await store.usage.addUsage(once)).toBe('written');

@@ -1,4 +1,5 @@
 // The queries for usage: batches that count once, and reports. usage/ makes the batches and handles failed writes.
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CompiledQuery, type RawBuilder, sql, type Transaction } from 'kysely';
 import { eachTotal, TOTAL_LIMITS } from '../../../config/limit-table.ts';
 import type { Tables } from '../../schema/tables.ts';
@@ -33,6 +34,8 @@ const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS]);
 const IDS_AT_ONCE = 500;
 /** Rows of a statement that binds them. There are few sizes, so that the connection keeps the statements prepared. */
 const ROWS_AT_ONCE = [64, 8, 1];
+/** Bound rows after which others have their turn: some 3 ms. */
+const ROWS_OF_TURN = 256;
 
 export function sqlUsage(database: SqlDatabase): UsageStore {
   const { reader, writer, elementsOf } = database;
@@ -248,9 +251,13 @@ function additionTo(table: string, key: readonly string[], rolledUp = false) {
       await adding(sql`select ${values}${mark} from ${elements} where true`).execute(trx);
       return;
     }
-    let from = 0;
+    let [from, turn] = [0, ROWS_OF_TURN];
     for (const count of ROWS_AT_ONCE) {
       for (; from + count <= sorted.length; from += count) {
+        if (from >= turn) {
+          await nextTurn();
+          turn += ROWS_OF_TURN;
+        }
         const parameters = sorted.slice(from, from + count).flat();
         await trx.executeQuery(CompiledQuery.raw(boundText(trx, count), parameters));
       }
