@@ -1,7 +1,8 @@
 // The gateway as one object: start from a configuration file, reload, close. composition.ts wires its components.
+import type { AppOptions } from './app-options.ts';
 import type { KeyIssuer } from './auth/key-issuer.ts';
 import type { Billing } from './billing/billing-wiring.ts';
-import { type AppOptions, type Composed, compose } from './composition.ts';
+import { type Composed, compose } from './composition.ts';
 import { parseBytes } from './config/load-config.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import { readConfigFile } from './config/source/config-file.ts';
@@ -12,7 +13,7 @@ import { createLogger } from './telemetry/log/logger.ts';
 import type { Metrics } from './telemetry/metrics/all-metrics.ts';
 import type { BreakerSnapshot } from './upstream/breaker/circuit-breaker.ts';
 
-export type { AppOptions } from './composition.ts';
+export type { AppOptions } from './app-options.ts';
 
 /** A running gateway. */
 export interface App {
@@ -50,7 +51,7 @@ export interface App {
  * @throws ConfigError, StoreOpenError, SecretError or the system's error when a port is taken
  */
 export async function startApp(options: AppOptions): Promise<App> {
-  const loaded = options.loaded ?? load(options);
+  const loaded = options.loaded ?? loadFiles(options.configFile, options.env);
   const logger = options.logger ?? createLogger();
   const resources = new Lifecycle();
   try {
@@ -61,7 +62,8 @@ export async function startApp(options: AppOptions): Promise<App> {
   }
 }
 
-function load({ configFile, env }: AppOptions): LoadedConfig {
+/** Reads and checks a configuration file and the files that it refers to. @throws ConfigError */
+export function loadFiles(configFile: string, env: NodeJS.ProcessEnv): LoadedConfig {
   const source = readConfigFile(configFile);
   const files = new ReferencedFiles(configFile);
   return { config: parseBytes(source.bytes, configFile, env, files), source, files };

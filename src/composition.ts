@@ -1,5 +1,6 @@
 // The composition root: opens the components of a gateway step by step, in the order of their dependencies. Callbacks reach the
 // components that a later step opens.
+import type { CompositionOptions } from './app-options.ts';
 import { keyEndpoint } from './auth/key-endpoint.ts';
 import { openKeys } from './auth/key-wiring.ts';
 import { rotationEndpoint } from './auth/rotation-endpoint.ts';
@@ -8,7 +9,6 @@ import { currentOrderOf } from './billing/order-verdict.ts';
 import { httpUrl } from './config/schema/addresses.ts';
 import { PASSTHROUGH_PATHS } from './config/schema/endpoint-names.ts';
 import { AdminConsole } from './console/admin-console.ts';
-import type { CommandRunner } from './console/console-desk.ts';
 import { GatewayError } from './errors.ts';
 import { maxConnections } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
@@ -21,17 +21,14 @@ import { followConfiguration, type LiveConfig } from './live-config.ts';
 import { VERSION } from './package-files.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
 import { checkRedis, StoreCheck } from './process/health-checks.ts';
-import type { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
-import type { LoadedConfig, WorkerSlot } from './process/worker.ts';
 import { openModels } from './proxy/model-wiring.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
 import { openUpstreams } from './proxy/upstream-wiring.ts';
 import { openSessions } from './realtime/realtime-wiring.ts';
 import { openStore } from './store/open.ts';
 import { AccessLog } from './telemetry/log/access-log.ts';
-import type { Logger } from './telemetry/log/logger.ts';
 import { createMetrics } from './telemetry/metrics/all-metrics.ts';
 import { openTracing } from './telemetry/traces/open-tracing.ts';
 import { Outbound } from './upstream/outbound/outbound.ts';
@@ -41,31 +38,6 @@ import { StoreCurrency } from './usage/store-currency.ts';
 
 /** How long shutdown waits to flush the remaining usage to the store. */
 const FLUSH_MS = 5000;
-
-export interface AppOptions {
-  readonly configFile: string;
-  readonly env: NodeJS.ProcessEnv;
-  readonly logger?: Logger;
-  /** Whether to watch the file for changes. Default: true, except in a worker. */
-  readonly watch?: boolean;
-  /** The file content, if it was read already. Default: read it now. */
-  readonly loaded?: LoadedConfig;
-  /** Set in a worker, which has no admin listener and gets reloads and shutdown from its primary. */
-  readonly slot?: WorkerSlot;
-  /** The command line, for the API of the admin listener. Default: it changes nothing. */
-  readonly commands?: CommandRunner;
-  /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's clock. */
-  readonly now?: () => number;
-  /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
-  readonly random?: () => number;
-}
-
-/** The options with their defaults applied, and the registry of resources to close. */
-interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'>, LoadedConfig {
-  readonly logger: Logger;
-  /** Takes each resource as soon as it is open. */
-  readonly resources: Lifecycle;
-}
 
 /** A listening gateway. */
 export type Composed = Awaited<ReturnType<typeof compose>>;
@@ -130,8 +102,8 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     metrics,
     logger,
     onOpen: (name, close) => resources.add(name, close),
-    ...(now === undefined ? {} : { now }),
-    ...(random === undefined ? {} : { random }),
+    now,
+    random,
   });
   return { metrics, outbound, tracing, store, currency, ...upstreams };
 }

@@ -1,9 +1,6 @@
 // `tollgate serve`: starts the gateway, and owns its signals and exit codes.
-import { type App, type AppOptions, startApp } from './app.ts';
+import { type App, type AppOptions, loadFiles, startApp } from './app.ts';
 import { CONFIG, command, type Definition, flag } from './cli/program/command.ts';
-import { parseBytes } from './config/load-config.ts';
-import { readConfigFile } from './config/source/config-file.ts';
-import { ReferencedFiles } from './config/source/referenced-files.ts';
 import type { CommandRunner } from './console/console-desk.ts';
 import { VERSION } from './package-files.ts';
 import { releaseStartMemory, tuneHeap } from './process/heap-tuning.ts';
@@ -59,27 +56,15 @@ async function start(
   env: NodeJS.ProcessEnv,
   logger: Logger,
 ): Promise<Served> {
-  const source = readConfigFile(file);
-  const files = new ReferencedFiles(file);
-  const config = parseBytes(source.bytes, file, env, files);
+  const loaded = loadFiles(file, env);
+  const { config } = loaded;
   // Only once, here: a worker that restarts later must not replace a store that has disappeared.
   if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
-  if (workerCount(config.static.workers) === 1) {
-    return startServing({ configFile: file, env, logger, loaded: { config, source, files }, commands });
-  }
+  if (workerCount(config.static.workers) === 1)
+    return startServing({ configFile: file, env, logger, loaded, commands });
   const args = ['serve', '--config', file];
-  return startPrimary({
-    config,
-    source,
-    files,
-    env,
-    logger,
-    version: VERSION,
-    exec,
-    args,
-    commands,
-    onLines: writeWorkerLines,
-  });
+  const program = { version: VERSION, exec, args, commands };
+  return startPrimary({ ...loaded, ...program, env, logger, onLines: writeWorkerLines });
 }
 
 /** Runs as a worker: the primary controls everything except the log. */

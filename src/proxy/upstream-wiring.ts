@@ -6,14 +6,14 @@ import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Drains } from '../upstream/state/drains.ts';
 import { StateLog } from '../upstream/state/state-log.ts';
-import { Resilience } from './attempts/resilience.ts';
+import { Resilience, type ResilienceOptions } from './attempts/resilience.ts';
 import { upstreamStates } from './attempts/upstream-states.ts';
 import { Routing } from './routes/routing.ts';
 
 /** Within this time the end of a cool-down is reported, in milliseconds. */
 const OBSERVE_MS = 1000;
 
-interface UpstreamsOptions {
+interface UpstreamsOptions extends Pick<ResilienceOptions, 'now' | 'random'> {
   readonly config: DynamicConfig;
   /** Version of Tollgate, for the requests. */
   readonly version: string;
@@ -22,10 +22,6 @@ interface UpstreamsOptions {
   readonly logger: Logger;
   /** Takes each resource as soon as it is open. */
   readonly onOpen: (name: string, close: () => Promise<void>) => void;
-  /** Monotonic milliseconds. */
-  readonly now?: () => number;
-  /** From 0 (included) to 1 (excluded). */
-  readonly random?: () => number;
 }
 
 /** @throws (rejects with) GatewayError `store_unavailable` when the drains cannot be read */
@@ -49,8 +45,8 @@ export async function openUpstreams(options: UpstreamsOptions) {
   const snapshot = () => routing.snapshot;
   const resilience = new Resilience({
     share: () => snapshot().config.retry.budget,
-    ...(now === undefined ? {} : { now }),
-    ...(random === undefined ? {} : { random }),
+    now,
+    random,
     onChange: ({ to, ...change }) =>
       changes.report({
         ...change,

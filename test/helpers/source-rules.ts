@@ -36,7 +36,7 @@ export const LAYERS: Order = [
   ['serve.ts'],
   ['app.ts', 'cli'],
   ['composition.ts', 'start-fault.ts'],
-  ['live-config.ts'],
+  ['app-options.ts', 'live-config.ts'],
   ['process'],
   ['console'],
   ['realtime', 'passthrough', 'billing'],

@@ -7,13 +7,13 @@ import type { Route, Target } from '../routes/route-table.ts';
 import { type Affinity, TargetPlan } from './target-plan.ts';
 import { type TargetStatus, TargetStatuses } from './target-statuses.ts';
 
-interface ResilienceOptions {
+export interface ResilienceOptions {
   /** `retry.budget` of the current configuration. */
   readonly share: () => number;
   /** Monotonic milliseconds. */
-  readonly now?: () => number;
+  readonly now?: (() => number) | undefined;
   /** From 0 (included) to 1 (excluded). */
-  readonly random?: () => number;
+  readonly random?: (() => number) | undefined;
   /** Called when the state of a target changes. Not for an upstream that has left the configuration. */
   readonly onChange?: (change: TargetChange) => void;
 }
