@@ -26,7 +26,7 @@ interface ModelsOptions extends Pick<PipelineOptions, Shared>, Pick<Metering, 'm
 
 /** Opens the handlers. `mount` registers their routes. */
 export function openModels({ store, logger, limiter, ...common }: ModelsOptions) {
-  const { authenticator, snapshot, metrics, metering } = common;
+  const { snapshot, metrics, metering } = common;
   const room = new SpoolFiles({
     limit: MAX_SPOOLED_UPLOADS,
     gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
@@ -40,7 +40,7 @@ export function openModels({ store, logger, limiter, ...common }: ModelsOptions)
   const relaying = { ...common, stored, background, objects, room, buffers, usageReads };
   const pipeline = new Pipeline(relaying);
   const calls = new StoredResponseCalls(relaying);
-  const models = new ModelsEndpoint(authenticator, snapshot, metering);
+  const models = new ModelsEndpoint(common);
   return {
     ...{ pipeline, objects, usageReads },
     close: () => background.close(),

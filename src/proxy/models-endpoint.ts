@@ -1,56 +1,31 @@
 // The `/v1/models` endpoints: the models that a key may use. route-table.ts resolves the names.
-import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
 import { MODEL_PATH } from '../http/router.ts';
-import type { Limiter } from '../limits/limiter.ts';
-import type { ScopeResolver } from './reservation/scopes-of.ts';
-import { setLimitHeaders } from './reservation/usage-reservation.ts';
-import type { ConfigSnapshot } from './routes/config-snapshot.ts';
+import type { PipelineOptions } from './pipeline.ts';
+import { type ReservationOptions, setLimitHeaders } from './reservation/usage-reservation.ts';
 
 /** `created` must be an integer, and vendors' dates are unknown: a constant, equal on all replicas. 2024-01-01 UTC. */
 const CREATED = 1_704_067_200;
 
-/** OpenAI's model object. */
-interface ModelObject {
-  readonly id: string;
-  readonly object: 'model';
-  readonly created: number;
-  readonly owned_by: string;
-}
-
-/** Anthropic's. */
-interface AnthropicModel {
-  readonly type: 'model';
-  readonly id: string;
-  readonly display_name: string;
-  readonly created_at: string;
+interface ModelsEndpointOptions extends Pick<PipelineOptions, 'authenticator' | 'snapshot'> {
+  /** For the headers only: these calls are free. */
+  readonly metering: Pick<ReservationOptions, 'limiter' | 'scopes'>;
 }
 
 export class ModelsEndpoint {
-  readonly #authenticator: Authenticator;
-  readonly #snapshot: () => ConfigSnapshot;
-  readonly #limiter: Pick<Limiter, 'peek'>;
-  readonly #scopes: Pick<ScopeResolver, 'of'>;
+  readonly #options: ModelsEndpointOptions;
 
-  /** @param limits for the headers only: these calls are free */
-  constructor(
-    authenticator: Authenticator,
-    snapshot: () => ConfigSnapshot,
-    limits: { readonly limiter: Pick<Limiter, 'peek'>; readonly scopes: Pick<ScopeResolver, 'of'> },
-  ) {
-    this.#authenticator = authenticator;
-    this.#snapshot = snapshot;
-    this.#limiter = limits.limiter;
-    this.#scopes = limits.scopes;
+  constructor(options: ModelsEndpointOptions) {
+    this.#options = options;
   }
 
   /** `GET /v1/models` */
   async list(exchange: Exchange): Promise<void> {
-    const { routes, config } = this.#snapshot();
+    const { routes, config } = this.#options.snapshot();
     const principal = await this.#identify(exchange, config);
     if (exchange.isAnthropic) {
       // Its clients can only use the models of this endpoint.
@@ -69,7 +44,7 @@ export class ModelsEndpoint {
 
   /** `GET /v1/models/{id}`, with the id literal or percent-encoded. */
   async retrieve(exchange: Exchange): Promise<void> {
-    const { routes, config } = this.#snapshot();
+    const { routes, config } = this.#options.snapshot();
     const principal = await this.#identify(exchange, config);
     const raw = exchange.target.slice(MODEL_PATH.length).split('?', 1)[0] ?? '';
     const decoded = decodeOnce(raw);
@@ -81,17 +56,20 @@ export class ModelsEndpoint {
   }
 
   async #identify(exchange: Exchange, config: DynamicConfig): Promise<Principal> {
-    const principal = await identify(this.#authenticator, exchange);
-    await setLimitHeaders(this.#limiter, exchange, await this.#scopes.of(principal, config));
+    const { authenticator, metering } = this.#options;
+    const principal = await identify(authenticator, exchange);
+    await setLimitHeaders(metering.limiter, exchange, await metering.scopes.of(principal, config));
     return principal;
   }
 }
 
-function modelObject(id: string): ModelObject {
+/** OpenAI's model object. */
+function modelObject(id: string) {
   return { id, object: 'model', created: CREATED, owned_by: 'tollgate' };
 }
 
-function anthropicModel(id: string): AnthropicModel {
+/** Anthropic's. */
+function anthropicModel(id: string) {
   return { type: 'model', id, display_name: id, created_at: new Date(CREATED * 1000).toISOString() };
 }
 

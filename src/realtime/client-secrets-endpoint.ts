@@ -36,23 +36,13 @@ export function clientSecretsEndpoint(options: ClientSecretsEndpointOptions): Ha
       throw invalid('missing_required_parameter', where, 'A client secret is for one model: name it.');
     if (typeof model !== 'string') throw invalid('invalid_type', where, 'The model has to be a string.');
     routes.resolve(model, principal, 'realtime');
-    const { value, expiresAt } = secrets.make(principal, { model, isTranscription, session }, seconds);
+    const bound = { model, isTranscription, session };
+    const { value, expiresAt: expires_at } = secrets.make(principal, bound, seconds);
     const type = isTranscription ? 'transcription' : 'realtime';
-    answerJson(
-      exchange,
-      200,
-      {
-        value,
-        expires_at: expiresAt,
-        session: {
-          ...session,
-          type,
-          object: isTranscription ? 'realtime.transcription_session' : 'realtime.session',
-          id: `sess_${randomBytes(12).toString('hex')}`,
-        },
-      },
-      { 'cache-control': 'no-store' },
-    );
+    const object = isTranscription ? 'realtime.transcription_session' : 'realtime.session';
+    const id = `sess_${randomBytes(12).toString('hex')}`;
+    const secret = { value, expires_at, session: { ...session, type, object, id } };
+    answerJson(exchange, 200, secret, { 'cache-control': 'no-store' });
   };
 }
 

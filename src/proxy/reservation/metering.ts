@@ -5,10 +5,8 @@ import { identify } from '../../auth/identify.ts';
 import { BudgetWatch } from '../../budgets/budget-watch.ts';
 import { NoticeSender } from '../../budgets/notice-sender.ts';
 import type { DynamicConfig, StaticConfig } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange/exchange.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
-import type { Limiter } from '../../limits/limiter.ts';
 import { MemoryLimiter } from '../../limits/memory/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import { SharedLimiter } from '../../limits/shared-limiter.ts';
@@ -25,7 +23,6 @@ import { UsageUpkeep } from '../../usage/usage-upkeep.ts';
 import { findLimitedOwner, type LimitLine, reportLimits } from './limit-report.ts';
 import { ScopeResolver } from './scopes-of.ts';
 import { TeamDirectory } from './team-directory.ts';
-import type { ReservationOptions } from './usage-reservation.ts';
 
 interface MeteringOptions {
   readonly config: StaticConfig;
@@ -45,26 +42,11 @@ interface MeteringOptions {
   readonly metrics: Metrics;
 }
 
-export interface Metering {
-  readonly limiter: Limiter;
-  /** The parts that a chat request needs. */
-  readonly metering: ReservationOptions;
-  /** `GET /admin/usage` */
-  readonly answerUsage: (exchange: Exchange) => Promise<void>;
-  /**
-   * The limits of a request, for support.
-   * @param whose the prefix of a key, or the id of a holder
-   * @param entry of `models`
-   * @returns undefined where there is no such key or holder
-   */
-  limitsOf(whose: string, entry: string | undefined): Promise<readonly LimitLine[] | undefined>;
-  /** Replicas should share limits, but this process counts alone at the moment. */
-  readonly isDegraded: boolean;
-  /** Flushes the outbox. After the deadline the rest stays in the file, for the next process. */
-  close(deadlineMs: number): Promise<void>;
-}
+/** An open metering. */
+export type Metering = Awaited<ReturnType<typeof openMetering>>;
 
-export async function openMetering(options: MeteringOptions): Promise<Metering> {
+/** Opens the limiter and the usage outbox. @throws GatewayError store_unavailable */
+export async function openMetering(options: MeteringOptions) {
   const { config, dynamic, store, redis, fleet, authenticator, outbound, planOf, logger, metrics } = options;
   const teams = new TeamDirectory({ store: store.organisation, metrics });
   await teams.start();
@@ -86,16 +68,8 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   const usage = new HolderUsage(outbox, store.usage);
   const initialTotals = new InitialTotals({ read: ({ owner }) => usage.totalsOf(owner), metrics });
   const local = new MemoryLimiter({ initialTotals, metrics });
-  const shared =
-    redis === undefined
-      ? undefined
-      : new SharedLimiter({
-          redis,
-          local,
-          fleet,
-          shared: new RedisLimiter({ redis, initialTotals, metrics }),
-          metrics,
-        });
+  const ofRedis = redis && { redis, shared: new RedisLimiter({ redis, initialTotals, metrics }) };
+  const shared = ofRedis && new SharedLimiter({ ...ofRedis, local, fleet, metrics });
   const limiter = shared ?? local;
   const scopes = new ScopeResolver(teams);
   const notices = new NoticeSender({
@@ -116,7 +90,9 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   });
   return {
     limiter,
+    /** The parts that a chat request needs. */
     metering: { limiter, scopes, budgets, outbox, metrics },
+    /** `GET /admin/usage` */
     answerUsage: usageEndpoint({
       // A suspended holder can read here why it is not served.
       identify: (exchange) => identify(authenticator, exchange, 'any'),
@@ -128,16 +104,24 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       },
       plan: ({ holderId }) => planOf(holderId),
     }),
-    async limitsOf(whose, entry) {
+    /**
+     * The limits of a request, for support.
+     * @param whose the prefix of a key, or the id of a holder
+     * @param entry of `models`
+     * @returns undefined where there is no such key or holder
+     */
+    async limitsOf(whose: string, entry: string | undefined): Promise<readonly LimitLine[] | undefined> {
       const owner = await findLimitedOwner(store, whose);
       if (owner === undefined) return undefined;
       const own = await scopes.of(owner, dynamic(), entry);
       return reportLimits(own, await limiter.peek(own));
     },
+    /** Replicas should share limits, but this process counts alone at the moment. */
     get isDegraded() {
       return shared?.isDegraded ?? false;
     },
-    async close(deadlineMs) {
+    /** Flushes the outbox. After the deadline the rest stays in the file, for the next process. */
+    async close(deadlineMs: number): Promise<void> {
       await teams.stop();
       await budgets.stop();
       await notices.stop();
