@@ -252,6 +252,11 @@ export function wrapError(error: unknown, code: ErrorCode): GatewayError {
   return error instanceof GatewayError ? error : new GatewayError(code, undefined, { cause: error });
 }
 
+/** An error about one parameter. @param what the rest of the sentence about it, without the period */
+export function parameterError(code: ErrorCode, param: string, what: string): GatewayError {
+  return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+}
+
 /** The body of every error response (OpenAI's error object). */
 export function errorBody(error: GatewayError): string {
   return JSON.stringify({

@@ -1,7 +1,7 @@
 // Reads the input file of a batch: each of its lines is a request that the upstream runs with the operator's credentials. It names a
 // model, and may refer to objects like any other request.
 import { foldSteps } from '../config/schema/body-rules.ts';
-import { type ErrorCode, GatewayError } from '../errors.ts';
+import { GatewayError, parameterError } from '../errors.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { checkMembers, withFoundMembers } from '../proxy/request/member-edits.ts';
@@ -46,11 +46,12 @@ export interface BatchOrder {
 export function batchOrderOf(body: Buffer): BatchOrder {
   const found = MEMBERS.search(body);
   for (const name of ELSEWHERE)
-    if (found.has(foldSteps([name]))) throw invalid(name, 'is not offered: batches read and write files');
+    if (found.has(foldSteps([name])))
+      throw parameterError('invalid_value', name, 'is not offered: batches read and write files');
   const span = spanOf(body, found, INPUT_FILE);
   const inputFile = textAt(body, span);
   if (span === undefined || inputFile === undefined)
-    throw invalid(INPUT_FILE, 'is required', 'missing_required_parameter');
+    throw parameterError('missing_required_parameter', INPUT_FILE, 'is required');
   return { inputFile, span, endpoint: textAt(body, spanOf(body, found, ENDPOINT)) };
 }
 
@@ -79,9 +80,14 @@ export function requestOfLine(
   const found = LINE_MEMBERS.search(line);
   const url = spanOf(line, found, URL_MEMBER);
   if (url !== undefined && !isOfBatch(textAt(line, url) ?? ''))
-    throw invalid(URL_MEMBER, 'is not the endpoint of the batch in a line of the input file');
+    throw parameterError(
+      'invalid_value',
+      URL_MEMBER,
+      'is not the endpoint of the batch in a line of the input file',
+    );
   const span = spanOf(line, found, ROOT);
-  if (span === undefined) throw invalid(ROOT, 'is missing in a line of the input file');
+  if (span === undefined)
+    throw parameterError('invalid_value', ROOT, 'is missing in a line of the input file');
   const body = line.subarray(span.start, span.end);
   const scan = scanRequest(body, endpoint.wanted);
   return {
@@ -161,14 +167,10 @@ export class BatchInput {
 function spanOf(text: Buffer, found: FoundMembers, name: string): Span | undefined {
   const member = found.get(foldSteps([name]));
   if (member === undefined) return undefined;
-  if (member.isTwice) throw invalid(name, 'is given more than once', 'duplicate_parameter');
+  if (member.isTwice) throw parameterError('duplicate_parameter', name, 'is given more than once');
   if (JSON.parse(text.toString('utf8', member.start, member.nameEnd)) !== name)
-    throw invalid(name, 'is spelled differently: spell it exactly like this');
+    throw parameterError('invalid_value', name, 'is spelled differently: spell it exactly like this');
   return { start: member.valueStart, end: member.end };
-}
-
-function invalid(param: string, what: string, code: ErrorCode = 'invalid_value'): GatewayError {
-  return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
 }
 
 function isBlank(line: Buffer): boolean {

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
-import { GatewayError } from '../errors.ts';
+import { GatewayError, parameterError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { MODEL_ENDPOINTS } from '../proxy/endpoints/form-endpoints.ts';
@@ -166,8 +166,7 @@ function servedBy({ path: own, routes = [`/v1/${own}`] }: Endpoint): (path: stri
 export function endpointOfBatch(path: string): Endpoint {
   const found = MODEL_ENDPOINTS.find((endpoint) => servedBy(endpoint)(path));
   if (found !== undefined) return found;
-  const message = "The parameter 'endpoint' must be the path of an endpoint that takes a model.";
-  throw new GatewayError('invalid_value', message, { param: 'endpoint' });
+  throw parameterError('invalid_value', 'endpoint', 'must be the path of an endpoint that takes a model');
 }
 
 /** Paths have no colon. */

@@ -114,12 +114,9 @@ export class AnswerStart implements Receiver {
 
   #begin(kind: Kind, bytes: Buffer | undefined): Receiver | undefined {
     const reader = this.#readerOf(kind);
-    if (kind === 'events' && reader === undefined) {
-      this.#rejectEvents(bytes ?? NO_BYTES);
-      return undefined;
-    }
     if (reader === undefined) {
-      this.#source.unusable(`content-type ${this.#type || 'missing'}`);
+      if (kind === 'events') this.#rejectEvents(bytes ?? NO_BYTES);
+      else this.#source.unusable(`content-type ${this.#type || 'missing'}`);
       return undefined;
     }
     this.#source.reads(reader);
@@ -152,12 +149,8 @@ export class AnswerStart implements Receiver {
       case 'bytes': {
         // With its parameters, which carry the sample rate of raw sound.
         const { 'content-type': full } = headers;
-        return new BytesRelay(
-          this.#request,
-          typeof full === 'string' ? full : this.#type,
-          headers,
-          this.#source,
-        );
+        const type = typeof full === 'string' ? full : this.#type;
+        return new BytesRelay(this.#request, type, headers, this.#source);
       }
       default:
         return undefined;

@@ -1,11 +1,12 @@
 // The relay of a byte answer (sound, plain text): bytes pass unread, and only the framing marks the end, so a broken answer ends without
 // its final chunk. If a stream was requested, the bytes go out as events.
-import { GatewayError } from '../../errors.ts';
+import type { GatewayError } from '../../errors.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { ByteEvents } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { tokensOf } from '../request/token-estimate.ts';
 import { ClientStream } from './client-stream.ts';
+import { readUsable } from './error-reader.ts';
 
 export class BytesRelay implements Receiver {
   readonly #request: RelayRequest;
@@ -26,7 +27,8 @@ export class BytesRelay implements Receiver {
   data(chunk: Buffer): void {
     const client = this.#client;
     if (client.isOver || chunk.length === 0) return;
-    const bytes = this.#converted(chunk);
+    const events = this.#events;
+    const bytes = events === undefined ? chunk : readUsable(this.#source, () => events.next(chunk));
     if (bytes === undefined) return;
     this.#size += chunk.length;
     const { exchange } = this.#request;
@@ -68,17 +70,5 @@ export class BytesRelay implements Receiver {
     this.#client.dispose();
     const { takesText, usage = null } = this.#request.facts;
     if (this.#client.isOpen) this.#source.used(usage, takesText === true ? tokensOf(this.#size) : 0);
-  }
-
-  /** @returns undefined where the chunk is unusable */
-  #converted(chunk: Buffer): Buffer | undefined {
-    if (this.#events === undefined) return chunk;
-    try {
-      return this.#events.next(chunk);
-    } catch (error) {
-      if (!(error instanceof GatewayError)) throw error;
-      this.#source.unusable(error.cause);
-      return undefined;
-    }
   }
 }

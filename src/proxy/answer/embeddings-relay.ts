@@ -1,11 +1,12 @@
 // The relay of a large embeddings answer, piece by piece in constant memory: the API's largest request yields 81 MiB. A small one is
 // a completion like any other, validated before the client receives it.
-import { GatewayError } from '../../errors.ts';
+import type { GatewayError } from '../../errors.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { ClientStream } from './client-stream.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
+import { readUsable } from './error-reader.ts';
 import { JsonAnswer } from './json-answer.ts';
 
 /** Larger answers are streamed. Errors are smaller, so they are still answered as errors. */
@@ -91,7 +92,7 @@ export class EmbeddingsRelay implements Receiver {
       this.#source.tooLarge('embeddings');
       return;
     }
-    const pieces = this.#try(() => held.flatMap((piece) => this.#scan.next(piece)));
+    const pieces = readUsable(this.#source, () => held.flatMap((piece) => this.#scan.next(piece)));
     if (pieces !== undefined && this.#scan.hasData) {
       this.#request.exchange.isLarge = true;
       this.#request.exchange.markFirstOutput();
@@ -108,22 +109,11 @@ export class EmbeddingsRelay implements Receiver {
       return;
     }
     const began = performance.now();
-    const pieces = this.#try(() => this.#scan.next(chunk));
+    const pieces = readUsable(this.#source, () => this.#scan.next(chunk));
     if (pieces === undefined) return;
     this.#client.passAll(pieces);
     this.#work ??= new BodyPacing();
     this.#work.record(chunk.length, performance.now() - began);
     this.#work.throttle(this.#pace);
-  }
-
-  /** @returns undefined where the answer is unusable */
-  #try(read: () => Buffer[]): Buffer[] | undefined {
-    try {
-      return read();
-    } catch (error) {
-      if (!(error instanceof GatewayError)) throw error;
-      this.#source.unusable(error.cause);
-      return undefined;
-    }
   }
 }

@@ -67,6 +67,17 @@ export function tooLarge(bound: keyof AnswerBounds, bounds: AnswerBounds): strin
   return `The upstream sent ${what} that is larger than ${size}; the operator can raise max_answer.${bound}.`;
 }
 
+/** @returns what is read; undefined where it throws that the answer is unusable, which the source then knows */
+export function readUsable<Read>(source: Source, read: () => Read): Read | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    source.unusable(error.cause);
+    return undefined;
+  }
+}
+
 /** The error for an unusable answer. */
 export function unusable(cause: unknown): GatewayError {
   return new GatewayError('upstream_invalid_response', undefined, { cause });

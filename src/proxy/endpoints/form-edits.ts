@@ -1,6 +1,8 @@
 // Body rules applied to the fields of a form. A rule about a nested member has no field, and does not apply.
-import { GatewayError } from '../../errors.ts';
+import { parameterError } from '../../errors.ts';
 import type { PartPosition } from '../../http/multipart/multipart-parser.ts';
+import type { Span } from '../../wire/json.ts';
+import { sameMembers } from '../request/member-edits.ts';
 import type { Edit } from '../request/request-scan.ts';
 import type { TargetEdits } from '../routes/target-edits.ts';
 
@@ -32,41 +34,31 @@ export function formEdits(
   const edits: Edit[] = [];
   const headOf = (name: string, type?: string): string =>
     `--${boundary}\r\ncontent-disposition: form-data; name="${name}"\r\n${type === undefined ? '' : `content-type: ${type}\r\n`}\r\n`;
-  const add = (name: string, value: Buffer): void => {
-    const bytes = Buffer.from(`${headOf(name)}${fieldText(value)}\r\n`);
-    edits.push({ span: { start: closedAt, end: closedAt }, bytes });
-  };
+  const fieldOf = (name: string, value: Buffer) => Buffer.from(`${headOf(name)}${fieldText(value)}\r\n`);
+  const replace = ({ start, end }: Span, bytes: Buffer) => edits.push({ span: { start, end }, bytes });
+  const add = (name: string, value: Buffer) =>
+    replace({ start: closedAt, end: closedAt }, fieldOf(name, value));
   for (const edit of list) {
     const { member } = edit;
     const [name = ''] = member.steps;
     if (member.steps.length > 1) continue;
     const found = parts.filter(({ key }) => key === member.key);
     const [first, ...others] = found;
-    if (edit.kind === 'remove') {
-      for (const { start, end } of found) edits.push({ span: { start, end }, bytes: NO_BYTES });
-    } else if (edit.kind === 'set') {
+    if (edit.kind === 'remove') for (const part of found) replace(part, NO_BYTES);
+    else if (edit.kind === 'set') {
       if (first === undefined) add(name, edit.value);
-      else {
-        const bytes = Buffer.from(`${headOf(name)}${fieldText(edit.value)}\r\n`);
-        edits.push({ span: { start: first.start, end: first.end }, bytes });
-        for (const { start, end } of others) edits.push({ span: { start, end }, bytes: NO_BYTES });
-      }
+      else replace(first, fieldOf(name, edit.value));
+      for (const part of others) replace(part, NO_BYTES);
     } else if (edit.kind === 'default') {
       const isRenamed = parts.some(({ key }) => key === edit.renamed?.key);
       if (first === undefined && !isRenamed) add(name, edit.value);
     } else if (first !== undefined && edit.to.steps.length === 1) {
-      if (parts.some(({ key }) => key === edit.to.key)) {
-        const message = `The parameters '${member.text}' and '${edit.to.text}' are the same for this model: send only one of them.`;
-        throw new GatewayError('duplicate_parameter', message, { param: member.text });
-      }
-      for (const { start, contentStart, suffix, type, isFile } of found) {
+      if (parts.some(({ key }) => key === edit.to.key)) throw sameMembers(member, edit.to);
+      for (const { start, contentStart: end, suffix, type, isFile } of found) {
         // The head of a file has more than a name.
-        if (isFile)
-          throw new GatewayError('invalid_type', `The parameter '${member.text}' must not be a file.`, {
-            param: member.text,
-          });
-        const bytes = Buffer.from(headOf(`${edit.to.steps[0] ?? ''}${suffix}`, type), 'latin1');
-        edits.push({ span: { start, end: contentStart }, bytes });
+        if (isFile) throw parameterError('invalid_type', member.text, 'must not be a file');
+        const head = headOf(`${edit.to.steps[0] ?? ''}${suffix}`, type);
+        replace({ start, end }, Buffer.from(head, 'latin1'));
       }
     }
   }

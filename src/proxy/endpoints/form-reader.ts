@@ -2,7 +2,7 @@
 // rejected. form-request.ts builds the form for one target.
 import { isAscii, isUtf8 } from 'node:buffer';
 import { foldSteps } from '../../config/schema/body-rules.ts';
-import { GatewayError } from '../../errors.ts';
+import { GatewayError, parameterError } from '../../errors.ts';
 import type { UploadWatcher } from '../../http/body/upload.ts';
 import {
   type MultipartFault,
@@ -103,8 +103,7 @@ export class FormFields implements UploadWatcher, PartListener, FormView {
     this.#isEnded = true;
     this.onEnd();
     if (this.modelPart !== undefined || this.#rules.defaultModel !== undefined) return;
-    const message = "The parameter 'model' is missing.";
-    throw new GatewayError('missing_required_parameter', message, { param: MODEL });
+    throw parameterError('missing_required_parameter', MODEL, 'is missing');
   }
 
   onPart(head: PartHead, fault: MultipartFault): boolean {
@@ -120,10 +119,7 @@ export class FormFields implements UploadWatcher, PartListener, FormView {
       if (meant !== undefined) throw fault(`the name of a field could be taken for '${meant}'`);
       return !isFile && this.#mayRefer(foldName(plain));
     }
-    if (this.#seen.has(name)) {
-      const message = `The parameter '${name}' is given more than once.`;
-      throw new GatewayError('duplicate_parameter', message, { param: name });
-    }
+    if (this.#seen.has(name)) throw parameterError('duplicate_parameter', name, 'is given more than once');
     if (isFile) throw fault(`the field '${name}' is a file`);
     const [isPlain, charset = 'utf-8'] = (type === undefined ? undefined : PLAIN_TEXT.exec(type)) ?? [];
     if (type !== undefined && isPlain === undefined) throw fault(`the field '${name}' is not plain text`);
@@ -168,7 +164,7 @@ export class FormFields implements UploadWatcher, PartListener, FormView {
       return;
     }
     if (this.#size > MAX_VALUE)
-      throw invalid('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
+      throw parameterError('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
     this.#pieces.push(Buffer.from(bytes));
   }
 
@@ -191,14 +187,15 @@ export class FormFields implements UploadWatcher, PartListener, FormView {
     const bytes = Buffer.concat(this.#pieces);
     const text = bytes.toString();
     const isText = this.#isUtf8 ? isUtf8(bytes) : isAscii(bytes);
-    if (!isText || CONTROL.test(text)) throw invalid('invalid_value', name, 'must be text on one line');
+    if (!isText || CONTROL.test(text))
+      throw parameterError('invalid_value', name, 'must be text on one line');
     if (name === MODEL) {
       if (text === '' && this.#rules.defaultModel !== '')
-        throw invalid('invalid_value', name, 'must not be empty');
+        throw parameterError('invalid_value', name, 'must not be empty');
       this.modelPart = position;
     }
     if (name === STREAM && text !== 'true' && text !== 'false')
-      throw invalid('invalid_type', name, 'must be true or false');
+      throw parameterError('invalid_type', name, 'must be true or false');
     this.#rules.check?.(name, text);
     this.#values.set(name, text);
   }
@@ -206,10 +203,6 @@ export class FormFields implements UploadWatcher, PartListener, FormView {
   onClose(at: number): void {
     this.closedAt = at;
   }
-}
-
-function invalid(code: 'invalid_type' | 'invalid_value', param: string, what: string): GatewayError {
-  return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
 }
 
 /** Removes percent-encoding, quoting, and array or object suffixes from a name. */

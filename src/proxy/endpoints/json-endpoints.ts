@@ -1,7 +1,6 @@
 // The endpoints that take a model in JSON, one value each: what is read of a request, how an answer is classified and counted.
 // form-endpoints.ts has those that take a form. A new endpoint is a new value here; app.ts serves its path.
 import { createdIn } from '../../wire/created-objects.ts';
-import { NO_USAGE } from '../../wire/token-usage.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { modelsIn } from '../request/other-models.ts';
@@ -11,7 +10,7 @@ import { isFalse, isTrue, textAt } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
 import { asStream } from './chat-conversion.ts';
 import { IMAGES, SPEECH } from './media-endpoints.ts';
-import { MESSAGE_ENDPOINTS } from './message-endpoints.ts';
+import { factsWithoutUsage, MESSAGE_ENDPOINTS } from './message-endpoints.ts';
 import { judgeNamed } from './named-errors.ts';
 import { responseEvents } from './response-events.ts';
 import { type EventKind, EventReader } from './typed-events.ts';
@@ -92,7 +91,7 @@ const TOKENIZE: Endpoint = {
   path: '/tokenize',
   routes: ['/tokenize'],
   wanted: wants([]),
-  readFacts: withoutUsage,
+  readFacts: factsWithoutUsage,
 };
 
 /** `POST /detokenize`, of vLLM */
@@ -150,7 +149,7 @@ const COMPACT: Endpoint = {
 const INPUT_TOKENS: Endpoint = {
   ...COMPACT,
   path: 'responses/input_tokens',
-  readFacts: withoutUsage,
+  readFacts: factsWithoutUsage,
 };
 
 /** Operations on a stored response: method, and path after its id. */
@@ -212,16 +211,6 @@ function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
 /** For answers about documents. */
 function ofDocuments(body: Buffer, scan: RequestScan): RequestFacts {
   return { ...inputOnly(body, scan), quantities: { requests: 1, documents: Math.max(1, scan.documents) } };
-}
-
-/** Vendors count tokens without charge. */
-function withoutUsage(): RequestFacts {
-  return {
-    stream: false,
-    estimate: { prompt: 0, completion: 0, isBounded: true },
-    usage: NO_USAGE,
-    quantities: {},
-  };
 }
 
 /** Kinds of `responses` events: announcements do not commit, so another target can restart the response. */

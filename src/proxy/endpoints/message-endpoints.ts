@@ -2,7 +2,7 @@
 import { statusOfError } from '../../http/exchange/anthropic-error.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import { NO_USAGE } from '../../wire/token-usage.ts';
-import type { Endpoint } from '../contracts/endpoint.ts';
+import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { modelsIn } from '../request/other-models.ts';
 import { wants } from '../request/request-members.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
@@ -28,12 +28,17 @@ const MESSAGES: Endpoint = {
 const COUNT_TOKENS: Endpoint = {
   ...MESSAGES,
   path: 'messages/count_tokens',
-  readFacts: () => ({
+  readFacts: factsWithoutUsage,
+};
+
+export const MESSAGE_ENDPOINTS: readonly Endpoint[] = [MESSAGES, COUNT_TOKENS];
+
+/** Of calls that count tokens, which vendors do without charge. */
+export function factsWithoutUsage(): RequestFacts {
+  return {
     stream: false,
     estimate: { prompt: 0, completion: 0, isBounded: true },
     usage: NO_USAGE,
     quantities: {},
-  }),
-};
-
-export const MESSAGE_ENDPOINTS: readonly Endpoint[] = [MESSAGES, COUNT_TOKENS];
+  };
+}

@@ -234,11 +234,8 @@ export class EventReader implements FrameReader {
     const isStored = this.#isStored;
     if (this.#createdId !== null && !this.#hasReported) {
       this.#hasReported = true;
-      this.#onCreated({
-        id: isStored ? decodeString(bytes, this.#createdId) : undefined,
-        isStored,
-        items: [],
-      });
+      const id = isStored ? decodeString(bytes, this.#createdId) : undefined;
+      this.#onCreated({ id, isStored, items: [] });
     }
     if (this.#items.length > 0) this.#onCreated({ isStored, items: this.#items.splice(0) });
   }
@@ -290,9 +287,8 @@ class OutputText {
   }
 
   #added(all: number): number {
-    if (all <= this.#counted) return 0;
-    const added = all - this.#counted;
-    this.#counted = all;
+    const added = Math.max(0, all - this.#counted);
+    this.#counted += added;
     return added;
   }
 }

@@ -1,5 +1,5 @@
 // Body rules applied to one request: it is rejected, or members are spliced for a target. watched-members.ts finds the members.
-import { GatewayError } from '../../errors.ts';
+import { GatewayError, parameterError } from '../../errors.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Route } from '../routes/route-table.ts';
 import type { MemberPath, TargetEdit, TargetEdits } from '../routes/target-edits.ts';
@@ -137,19 +137,14 @@ export class BodyEdits {
   #one({ keys, key, text }: MemberPath): FoundMember | undefined {
     if (this.#found.size === 0) return undefined;
     for (const each of keys) {
-      if (this.#found.get(each)?.isTwice !== true) continue;
-      throw new GatewayError('duplicate_parameter', `The parameter '${text}' is given more than once.`, {
-        param: text,
-      });
+      if (this.#found.get(each)?.isTwice === true)
+        throw parameterError('duplicate_parameter', text, 'is given more than once');
     }
     return this.#found.get(key);
   }
 
   #rename(from: MemberPath, found: FoundMember, to: MemberPath): void {
-    if (this.#one(to) !== undefined) {
-      const message = `The parameters '${from.text}' and '${to.text}' are the same for this model: send only one of them.`;
-      throw new GatewayError('duplicate_parameter', message, { param: from.text });
-    }
+    if (this.#one(to) !== undefined) throw sameMembers(from, to);
     if (from.keys.at(-2) === to.keys.at(-2)) {
       this.#correct(to, to.steps.length - 1);
       const span = { start: found.start, end: found.nameEnd };
@@ -177,8 +172,8 @@ export class BodyEdits {
       if (first === OPEN_OBJECT) continue;
       if (first !== LETTER_N) {
         const above = steps.slice(0, depth + 1).join('.');
-        const message = `The parameter '${above}' must be an object, because this model needs '${text}'.`;
-        throw new GatewayError('invalid_type', message, { param: above });
+        const what = `must be an object, because this model needs '${text}'`;
+        throw parameterError('invalid_type', above, what);
       }
       // The client's null stays where only a default would be in the object.
       if (!isForced && this.#containers?.has(next.valueStart) !== true) return;
@@ -235,6 +230,12 @@ export class BodyEdits {
       isEmpty || (removed.length > 0 && isEmptied(this.#body, this.#body.indexOf(OPEN) + 1, removed));
     return { span: { start: at, end: at }, bytes: isBare ? members : Buffer.concat([NEXT, members]) };
   }
+}
+
+/** A request has a member beside its new name. */
+export function sameMembers({ text: param }: MemberPath, { text }: MemberPath): GatewayError {
+  const message = `The parameters '${param}' and '${text}' are the same for this model: send only one of them.`;
+  return new GatewayError('duplicate_parameter', message, { param });
 }
 
 /** `"a":1,"b":{"c":2}` */

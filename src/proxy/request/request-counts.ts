@@ -1,6 +1,6 @@
 // Numbers of a request that bound its usage, read as the most lenient upstream would: some read "10", 10.0 and 1e1 as 10, and the
 // gateway must not count less. Values that no upstream reads as a number are rejected.
-import { GatewayError } from '../../errors.ts';
+import { type GatewayError, parameterError } from '../../errors.ts';
 import { decodeString, type Span } from '../../wire/json.ts';
 
 /** Longest number in bytes. */
@@ -20,8 +20,7 @@ export function countAt(body: Buffer, span: Span | null | undefined, param: stri
   const first = body[start] ?? 0;
   if (first === LETTER_N) return null;
   if (first !== QUOTE && first !== MINUS && (first < 0x30 || first > 0x39)) throw notANumber(param);
-  if (end - start > MAX_NUMBER)
-    throw new GatewayError('invalid_value', `The parameter '${param}' is too long for a number.`, { param });
+  if (end - start > MAX_NUMBER) throw parameterError('invalid_value', param, 'is too long for a number');
   return countOf(first === QUOTE ? decodeString(body, span) : body.toString('latin1', start, end), param);
 }
 
@@ -49,9 +48,9 @@ export function choicesOf(text: string): number {
 
 function atLeastOne(count: number | null): number {
   if (count !== null) return count;
-  throw new GatewayError('invalid_value', "The parameter 'n' must be at least 1.", { param: 'n' });
+  throw parameterError('invalid_value', 'n', 'must be at least 1');
 }
 
 function notANumber(param: string): GatewayError {
-  return new GatewayError('invalid_type', `The parameter '${param}' must be a number.`, { param });
+  return parameterError('invalid_type', param, 'must be a number');
 }

@@ -1,6 +1,6 @@
 // The members of a request that the gateway reads, during a scan of the whole body or an incremental walk. json.ts and json-walk.ts
 // parse everything else.
-import { type ErrorCode, GatewayError } from '../../errors.ts';
+import { type ErrorCode, GatewayError, parameterError } from '../../errors.ts';
 import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
 import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
 import { invalidJson } from '../../wire/json-text.ts';
@@ -147,10 +147,8 @@ export class RequestReader implements WalkListener, LongTextListener {
     if (this.#firstError !== null) throw this.#firstError;
     const modelSpan = this.#modelSpan;
     const { defaultModel } = this.#wanted;
-    if (modelSpan === null && defaultModel === undefined) {
-      const message = "The parameter 'model' is missing.";
-      throw new GatewayError('missing_required_parameter', message, { param: 'model' });
-    }
+    if (modelSpan === null && defaultModel === undefined)
+      throw parameterError('missing_required_parameter', 'model', 'is missing');
     return {
       model: modelSpan === null ? (defaultModel ?? '') : decodeString(this.body, modelSpan),
       modelSpan: modelSpan ?? this.#nullModel,
@@ -293,6 +291,6 @@ export class RequestReader implements WalkListener, LongTextListener {
   }
 
   #fail(code: ErrorCode, param: string, what: string): void {
-    this.#firstError ??= new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+    this.#firstError ??= parameterError(code, param, what);
   }
 }

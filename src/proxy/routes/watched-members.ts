@@ -1,7 +1,7 @@
 // Request members that body rules name, and the search for them in a body, in any spelling that some server takes for the same.
 
 import { type BodyRule, foldSteps, stepsOf } from '../../config/schema/body-rules.ts';
-import { GatewayError } from '../../errors.ts';
+import { type GatewayError, parameterError } from '../../errors.ts';
 import type { JsonScanner } from '../../wire/json.ts';
 import { foldName, MemberNames } from '../../wire/json-bytes.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
@@ -119,11 +119,5 @@ export class MemberSearch implements WalkListener {
 
 /** @param param as configured */
 export function unsupportedMember(param: string): GatewayError {
-  return new GatewayError(
-    'unsupported_parameter',
-    `The parameter '${param}' is not allowed with this model.`,
-    {
-      param,
-    },
-  );
+  return parameterError('unsupported_parameter', param, 'is not allowed with this model');
 }
