@@ -1,4 +1,5 @@
 // The configuration in force: applied at the start, and whenever its file changes, to the components that it reaches while they run.
+import { TierWatch } from './auth/records/unoffered-tiers.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';
 import type { AdminServer } from './http/admin/admin-listener.ts';
@@ -7,6 +8,7 @@ import { Reloader } from './process/config-reload.ts';
 import { ConfigWatch } from './process/config-watch.ts';
 import type { LoadedConfig } from './process/worker.ts';
 import type { Routing } from './proxy/routes/routing.ts';
+import type { Store } from './store/store.ts';
 import type { Logger } from './telemetry/log/logger.ts';
 import type { Metrics } from './telemetry/metrics/all-metrics.ts';
 import type { Outbound } from './upstream/outbound/outbound.ts';
@@ -26,6 +28,7 @@ interface LiveComponents {
   readonly outbound: Outbound;
   readonly routing: Routing;
   readonly currency: StoreCurrency;
+  readonly store: Pick<Store, 'organisation'>;
   readonly server: Server;
   readonly adminServer: () => AdminServer;
 }
@@ -35,9 +38,10 @@ export type LiveConfig = ReturnType<typeof followConfiguration>;
 /** Applies the configuration now and whenever its file changes. */
 export function followConfiguration(
   { config, env, source, files, logger, isWorker, watch: isWatching = !isWorker }: LiveConfigOptions,
-  { metrics, outbound, routing, currency, server, adminServer }: LiveComponents,
+  { metrics, outbound, routing, currency, store, server, adminServer }: LiveComponents,
 ) {
   let url: string | undefined;
+  const tierWatch = new TierWatch({ store: store.organisation, logger });
   const apply = ({ dynamic }: Config) => {
     currency.reload(dynamic.currency);
     const { certificate } = dynamic;
@@ -47,6 +51,7 @@ export function followConfiguration(
     const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
     outbound.replace(dynamic.outbound);
+    void tierWatch.follow(dynamic.tiers);
     server.writeStall = dynamic.stream.write_stall;
   };
   const common = { files, logger, metrics: metrics.config };

@@ -2,6 +2,7 @@
 import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { trySecret } from './auth/hashing/hashing-secret.ts';
+import { unofferedTiers, unofferedWarnings } from './auth/records/unoffered-tiers.ts';
 import { ConfigError, faultReport } from './config/config-fault.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import { tryStore } from './store/open.ts';
@@ -39,25 +40,28 @@ export function startFault(error: unknown): string {
 
 /**
  * Tries what `serve` would open, and changes nothing. A port that is in use is no fault: the gateway may be running.
- * @returns for each thing that would fail the start, the message of `serve`
+ * @returns for each thing that would fail the start, the message of `serve`; and what it would warn of
  */
 export async function findStartFaults(
   { static: config, dynamic }: Config,
   env: NodeJS.ProcessEnv,
-): Promise<string[]> {
+): Promise<{ readonly faults: readonly string[]; readonly warnings: readonly string[] }> {
+  const warnings: string[] = [];
   const trials = [
     async () => void readLogLevel(env),
     async () => {
-      const pinned = await tryStore(config.store, { spool: outboxDirectory(config) });
-      await trySecret(config.secret, config.store, pinned.secret_check);
-      requireCurrency(dynamic.currency, pinned.currency);
+      const missing = unofferedTiers(dynamic.tiers);
+      const { pins, holders } = await tryStore(config.store, { spool: outboxDirectory(config) }, missing);
+      await trySecret(config.secret, config.store, pins.secret_check);
+      requireCurrency(dynamic.currency, pins.currency);
+      warnings.push(...unofferedWarnings(dynamic.tiers, holders));
     },
     () => tryAddress(config.admin),
     () => tryAddress(config.listen),
   ];
   const faults: string[] = [];
   for (const trial of trials) await trial().catch((error: unknown) => faults.push(startFault(error)));
-  return faults;
+  return { faults, warnings };
 }
 
 /** Binds a UDP socket, which needs what a listener needs but takes no connection from the gateway that may be running. */

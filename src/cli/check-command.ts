@@ -31,7 +31,10 @@ export const CHECK = command('check', 'validate a configuration and summarize it
   run: async ({ config: file, credentials, offline }, io) => {
     const config = loadConfig(file, io.env);
     await write(io.stdout, `${describeConfig(config)}\n`);
-    const faults = offline ? [] : await findStartFaults(config, io.env);
+    const { faults, warnings } = offline
+      ? { faults: [], warnings: [] }
+      : await findStartFaults(config, io.env);
+    for (const text of warnings) await write(io.stderr, `warning: ${text}\n`);
     if (faults.length > 0) await write(io.stderr, `serve would not start:\n${faults.join('\n')}\n`);
     const spool = outboxDirectory(config.static);
     const why = offline || faults.length > 0 ? undefined : await outboxFault(spool);

@@ -1,8 +1,8 @@
 // Opens the store that the configuration names.
-import type { StaticConfig } from '../config/schema/config-schema.ts';
+import type { StaticConfig, Tier } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
 import { openSqlite, trySqlite } from './sqlite/sqlite.ts';
-import type { Pins, Store } from './store.ts';
+import type { Store, Trial } from './store.ts';
 import { StoreOpenError } from './store-errors.ts';
 
 export { StoreOpenError };
@@ -34,13 +34,17 @@ export async function openStore(config: StaticConfig['store'], options: OpenOpti
 
 /**
  * Checks that `openStore` would succeed. The store stays as it is: nothing is created or migrated.
- * @returns what it keeps for good; nothing before the first start
+ * @param tiers whose holders are counted
  * @throws StoreOpenError as `openStore`
  */
-export async function tryStore(config: StaticConfig['store'], { spool }: EarlierStoreOptions): Promise<Pins> {
+export async function tryStore(
+  config: StaticConfig['store'],
+  { spool }: EarlierStoreOptions,
+  tiers: readonly Tier[] = [],
+): Promise<Trial> {
   const signs = earlierStoreSigns(config, { spool });
-  if (config.kind === 'sqlite') return trySqlite(config.path, signs);
-  return (await postgres()).tryPostgres(config.url, signs);
+  if (config.kind === 'sqlite') return trySqlite(config.path, signs, tiers);
+  return (await postgres()).tryPostgres(config.url, signs, tiers);
 }
 
 /** Its driver is loaded only where it is configured. */

@@ -1,4 +1,5 @@
 // Records of teams and of the search for holders.
+import type { Tier } from '../config/schema/config-schema.ts';
 import type { Terms, TermsChange } from '../config/terms.ts';
 import type { Authorship, Holder, HolderFilter, LabelChange, OwnerLabels, Prefix } from './key-record.ts';
 
@@ -80,6 +81,8 @@ export interface OrganisationStore {
   searchHolders(filter: HolderFilter, limit: number, after?: string): Promise<readonly HolderSummary[]>;
   /** Number of active keys whose expiry is in this time, RFC 3339, UTC. */
   countExpiring(from: string, to: string): Promise<number>;
+  /** Numbers of holders with an active key, by tier. */
+  countHolders(tiers: readonly Tier[]): Promise<ReadonlyMap<string, number>>;
   labelsOf(ownerId: string): Promise<OwnerLabels>;
   /** Names of the labels that holders and teams have, in order. */
   labelNames(): Promise<readonly string[]>;

@@ -44,6 +44,16 @@ export type PinName = 'secret_check' | 'currency';
 /** The facts that are set; none before the first start. */
 export type Pins = Readonly<Partial<Record<PinName, Uint8Array>>>;
 
+/** What a start would find, read without one. */
+export interface Trial {
+  readonly pins: Pins;
+  /** Numbers of holders with an active key, by tier. */
+  readonly holders: ReadonlyMap<string, number>;
+}
+
+/** Of a store that a start would create. */
+export const EMPTY_TRIAL: Trial = { pins: {}, holders: new Map() };
+
 /**
  * Every method settles within 1.5 s when the store is silent, and within 5 s when it is distant. A failed method rejects with
  * GatewayError `store_unavailable` (the original as `cause`) and has changed nothing, with one unavoidable exception: the

@@ -40,6 +40,7 @@ import {
   REMOVED_LABEL,
   readName,
   requireLabels,
+  requireOffered,
   shownOwner,
   teamNamed,
   termsOptions,
@@ -182,6 +183,7 @@ async function change(
   return withStore(given, io, 'must exist', async (store, config) => {
     const id = await holderId(store, named);
     if (id === undefined) throw noSuchHolder();
+    if (wanted.tier !== undefined) requireOffered(wanted.tier, config.dynamic);
     const full = { ...wanted, ...(await more?.(store, id, config.dynamic)) };
     await using fleet = await openFleet(config, io);
     // Needs no secret, like a revocation: the replicas re-read the store.

@@ -28,6 +28,7 @@ import {
   noSuchHolder,
   readExpiry,
   readName,
+  requireOffered,
   teamNamed,
   termsOptions,
   termsOptionsOf,
@@ -77,6 +78,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     };
     const named = holderOf === undefined ? undefined : await holderOperand(holderOf, io);
     return withStore(given, io, 'create', async (store, config) => {
+      if (tier !== undefined) requireOffered(tier, config.dynamic);
       const secret = await openSecret(config.static.secret, config.static.store, store);
       await using fleet = await openFleet(config, io);
       const announcer = fleet?.announcer(secret);

@@ -212,6 +212,13 @@ function requireModel(name: string, tier: Tier, models: DynamicConfig['models'])
   throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
 }
 
+/** @throws Error for a tier whose keys could do nothing */
+export function requireOffered(tier: Tier, { tiers }: DynamicConfig): void {
+  if (tiers[tier] !== undefined) return;
+  const all = Object.keys(tiers).join(', ');
+  throw new Error(`the tier ${tier} is not offered, so its keys are rejected: \`tiers\` has ${all}`);
+}
+
 /** A prefix, or the id of a holder. @throws UsageError */
 export async function holderOperand(given: string, io: CommandIo): Promise<string> {
   return /^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(given) ? given.toLowerCase() : readPrefix(given, io);

@@ -11,14 +11,15 @@ import {
   type Transaction,
 } from 'kysely';
 import { DatabaseError } from 'pg';
+import type { Tier } from '../../config/schema/config-schema.ts';
 import { rejectNewStore } from '../earlier-store.ts';
 import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
 import { fillKeySearch } from '../schema/schema-search.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
-import { readPins, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
-import type { Pins, Store } from '../store.ts';
+import { readTrial, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import { EMPTY_TRIAL, type Store, type Trial } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
 import { ADVICE, explainOpening, isStartingUp } from './postgres-open-error.ts';
@@ -124,13 +125,17 @@ export async function openPostgres(
  * @returns what it keeps for good; nothing before the first start
  * @throws StoreOpenError as `openPostgres`
  */
-export async function tryPostgres(url: string, signs: readonly string[]): Promise<Pins> {
+export async function tryPostgres(
+  url: string,
+  signs: readonly string[],
+  tiers: readonly Tier[],
+): Promise<Trial> {
   return explained(url, (server) =>
     prepare(server, OPENING, async (db) => {
       const state = await schemaState(db, POSTGRES);
       if (state === 'empty') rejectEmpty(signs);
       await (state === 'current' ? rejectMissingPrivileges(db) : rejectNoTables(db));
-      return state === 'empty' ? {} : await readPins(db);
+      return state === 'empty' ? EMPTY_TRIAL : await readTrial(db, tiers);
     }),
   );
 }

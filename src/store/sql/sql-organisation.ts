@@ -1,5 +1,6 @@
 // Teams, labels and the last use of keys, as queries.
-import { sql, type Transaction } from 'kysely';
+import { type Kysely, sql, type Transaction } from 'kysely';
+import type { Tier } from '../../config/schema/config-schema.ts';
 import { changedTerms, readTerms, termsChanges, writeTerms } from '../../config/terms.ts';
 import type { OrganisationStore, Team, TeamResult } from '../organisation-record.ts';
 import type { Tables } from '../schema/tables.ts';
@@ -163,6 +164,8 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       return Number(row?.n ?? 0);
     },
 
+    countHolders: (tiers) => countHolders(reader, tiers),
+
     labelsOf: (ownerId) => readLabels(reader, ownerId),
 
     async labelNames() {
@@ -205,4 +208,22 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
 function teamFrom(row: Tables['teams']): Team {
   const { id, name, terms, version, created_at: createdAt } = row;
   return { id, name, terms: readTerms(terms), version, createdAt };
+}
+
+/** As `OrganisationStore.countHolders`. */
+export async function countHolders(
+  db: Kysely<Tables>,
+  tiers: readonly Tier[],
+): Promise<ReadonlyMap<string, number>> {
+  if (tiers.length === 0) return new Map();
+  const query = db
+    .selectFrom('holders')
+    .select(['tier', (eb) => eb.fn.countAll<number>().as('n')])
+    .where('tier', 'in', tiers)
+    .where((eb) => {
+      const key = eb.selectFrom('keys').select('keys.id').whereRef('keys.holder_id', '=', 'holders.id');
+      return eb.exists(key.where('keys.state', '=', 'active'));
+    })
+    .groupBy('tier');
+  return new Map((await query.execute()).map(({ tier, n }) => [tier, Number(n)]));
 }

@@ -3,9 +3,10 @@
 // A transaction in SQLite has exclusive access. In PostgreSQL (read committed) others write between any two statements, so a
 // decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql } from 'kysely';
+import type { Tier } from '../../config/schema/config-schema.ts';
 import type { AddResult, RevokeResult, RotateResult } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
-import type { PinName, Pins, Store } from '../store.ts';
+import type { PinName, Pins, Store, Trial } from '../store.ts';
 import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
@@ -34,7 +35,7 @@ import {
 } from './sql-keys.ts';
 import { sqlObjects } from './sql-objects.ts';
 import { sqlOperators } from './sql-operators.ts';
-import { sqlOrganisation } from './sql-organisation.ts';
+import { countHolders, sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
 import { sqlUpstreams } from './sql-upstreams.ts';
 import { sqlUsage } from './usage/sql-usage.ts';
@@ -221,7 +222,12 @@ export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
     .execute();
 }
 
-export async function readPins(db: Kysely<Tables>): Promise<Pins> {
+/** What a trial start needs to know. @param tiers whose holders are counted */
+export async function readTrial(db: Kysely<Tables>, tiers: readonly Tier[]): Promise<Trial> {
+  return { pins: await readPins(db), holders: await countHolders(db, tiers) };
+}
+
+async function readPins(db: Kysely<Tables>): Promise<Pins> {
   const query = db.selectFrom('settings').select(['name', 'value']).where('name', 'in', PIN_NAMES);
   return Object.fromEntries((await query.execute()).map(({ name, value }) => [name, value]));
 }

@@ -7,13 +7,14 @@ import { closeSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
+import type { Tier } from '../../config/schema/config-schema.ts';
 import { rejectNewStore, sizeOf } from '../earlier-store.ts';
 import { MIGRATIONS, migrate, schemaState } from '../schema/migrations.ts';
 import { fillKeySearch } from '../schema/schema-search.ts';
 import type { Tables } from '../schema/tables.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
-import { readPins, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
-import type { Pins, Store } from '../store.ts';
+import { readTrial, sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import { EMPTY_TRIAL, type Store, type Trial } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
 import { makePrivateFolder } from './private-folder.ts';
@@ -99,22 +100,26 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
  * @returns what it keeps for good; nothing before the first start
  * @throws StoreOpenError
  */
-export async function trySqlite(path: string, signs: readonly string[]): Promise<Pins> {
+export async function trySqlite(
+  path: string,
+  signs: readonly string[],
+  tiers: readonly Tier[],
+): Promise<Trial> {
   const file = fileOf(path);
   const opened: DatabaseSync[] = [];
   try {
     rejectNewFile(file, signs);
     const deadline = performance.now() + OPEN_MS;
     if (sizeOf(file) === 0) await tryFolder(dirname(file), deadline, opened);
-    if (!existsSync(file)) return {};
+    if (!existsSync(file)) return EMPTY_TRIAL;
     const database = new DatabaseSync(file, { timeout: 0 });
     opened.push(database);
     // A start writes, also where nothing has to be migrated.
     await retryWhileLocked(() => database.exec('begin immediate; rollback'), deadline);
     const db = sqliteKysely(new SqliteQueue(database, READS));
-    if ((await schemaState(db, SQLITE)) !== 'empty') return await readPins(db);
+    if ((await schemaState(db, SQLITE)) !== 'empty') return await readTrial(db, tiers);
     rejectNewStore(signs, 'the file has no tables', file);
-    return {};
+    return EMPTY_TRIAL;
   } catch (error) {
     throw openError(file, error);
   } finally {
