@@ -94,13 +94,14 @@ export function fillStatements(kind: 'sqlite' | 'postgres', holders: number): re
     `insert into teams (id, name, terms, version, created_at) values ('empty', 'Empty', '{}', 0, '${at}')`,
     `insert into teams (id, name, terms, version, created_at)
        select 't' || n, 'Team ' || n, '{}', n + 1, '${at}' from ${numbers(TEAMS)}`,
+    `insert into labels (owner_id, name, value) select ${id}, 'cost_center', 'c' || n from ${all}`,
+    `insert into labels (owner_id, name, value)
+       select ${id}, 'env', case when n % 10000 = 7 then 'canary' when n % 2 = 0 then 'prod' else 'dev' end from ${all}`,
+    // After the labels, so that its marks are written once.
     `insert into holders (id, tier, label, created_at, team_id, standing)
        select ${id}, case when n % 2 = 0 then 'Free' when n % 10000 = 1 then 'Pro' else 'Lite' end,
          case when n % 2 = 0 then 'Even ' else 'Odd ' end || n, '${at}', ${team},
          case when n % 4 = 3 then 'suspended' else 'good' end from ${all}`,
-    `insert into labels (owner_id, name, value) select ${id}, 'cost_center', 'c' || n from ${all}`,
-    `insert into labels (owner_id, name, value)
-       select ${id}, 'env', case when n % 10000 = 7 then 'canary' when n % 2 = 0 then 'prod' else 'dev' end from ${all}`,
     `insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at, expires_at)
        select ${scattered}, ${id}, '${hash}', ${zeros}, 'active', 1, '${at}',
          case when n % 10 in (1, 2, 3) then ${day('2031-01-01', 'n % 300')} || 'T00:00:00.000Z' end

@@ -9,10 +9,12 @@ import type { Prefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
 import { MIGRATIONS } from '../../src/store/schema/migrations.ts';
+import { marksOf } from '../../src/store/schema/schema-search.ts';
 import type { Tables } from '../../src/store/schema/tables.ts';
 import { searchHolders } from '../../src/store/sql/search/holder-search.ts';
 import { listKeys } from '../../src/store/sql/search/key-search.ts';
 import type { Searched } from '../../src/store/sql/search/search-conditions.ts';
+import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
 import { countsOf, migrateTo, readerOf, run } from './older.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
 
@@ -150,9 +152,13 @@ function bySort(a: Sort, b: Sort): number {
   return at === -1 ? 0 : (a[at] ?? '') < (b[at] ?? '') ? -1 : 1;
 }
 
+/** The first label with a beginning as its value. */
+const beginning = (labels: Readonly<Record<string, string | undefined>>) =>
+  Object.keys(labels).find((label) => labels[label]?.endsWith('*'));
+
 function ownerSort(owner: Owner, { name, labels = {} }: HolderFilter): Sort {
-  const [label] = Object.keys(labels);
-  const first = name !== undefined ? (owner.name ?? '').toLowerCase() : (owner.labels[label ?? ''] ?? '');
+  const first =
+    name !== undefined ? (owner.name ?? '').toLowerCase() : (owner.labels[beginning(labels) ?? ''] ?? '');
   return [first, owner.id];
 }
 
@@ -161,8 +167,11 @@ function keySort(key: Key, filter: KeyFilter): Sort {
   if (name !== undefined) return [(key.owner.name ?? '').toLowerCase(), key.id];
   if (expiresBefore !== undefined) return [key.expiresAt ?? '', key.id];
   if (unusedSince !== undefined) return [key.used ?? '', key.id];
-  const [label] = Object.keys(labels);
-  return label === undefined ? [key.id] : [key.owner.labels[label] ?? '', key.owner.id, key.id];
+  const label = beginning(labels);
+  if (label !== undefined) return [key.owner.labels[label] ?? '', key.owner.id, key.id];
+  const given = Object.values(filter).filter((value) => value !== undefined);
+  const isAlone = given.length === 1 && Object.keys(labels).length === 1;
+  return isAlone ? [key.owner.id, key.id] : [key.id];
 }
 
 async function paged<Id>(read: (after: Id | undefined) => Promise<readonly Id[]>, size: number) {
@@ -187,7 +196,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await run(address, written(address.kind));
     await (await openStore(address)).close();
     reader = readerOf(address);
-    database = { reader, byBytes: sql.raw(address.kind === 'sqlite' ? '' : POSTGRES.types.byBytes) };
+    const { byBytes, hash } = (address.kind === 'sqlite' ? SQLITE : POSTGRES).types;
+    database = { reader, byBytes: sql.raw(byBytes), hash };
   }, timeout);
 
   afterAll(async () => {
@@ -238,7 +248,16 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     left join key_uses as u on u.prefix = k.prefix left join key_search as s on s.key_id = k.id
     where (s.kind, s.name, s.team_id, s.expires_at, s.used) is distinct from
       (substr(h.tier, 1, 1) || substr(h.standing, 1, 1) || substr(k.state, 1, 1), lower(h.label), h.team_id, k.expires_at, coalesce(u.day, ''))`;
-  const wrong = async (of: StoreAddress) => (await countsOf(of, WRONG))[0]?.['n'];
+  /** Of those that have labels, each has the marks of what it has, and each key those of its holder. */
+  const wrongMarks = () => {
+    const [before, after] = marksOf(database.hash);
+    const texts = `select 'tier=' || h.tier as t union all select 'standing=' || h.standing union all
+      select 'team=' || h.team_id union all select name || '=' || value from labels where owner_id = h.id`;
+    return `select count(*) as n from holders as h left join keys as k on k.holder_id = h.id left join key_search as s on s.key_id = k.id
+      where h.marks is null or h.marks <> ${before}${texts}${after} or (k.id is not null and s.marks is distinct from h.marks)`;
+  };
+  const wrong = async (of: StoreAddress) =>
+    Number((await countsOf(of, WRONG))[0]?.['n']) + Number((await countsOf(of, wrongMarks()))[0]?.['n']);
 
   test('what an earlier version writes beside is found, too', async () => {
     const [first, second, third] = [KEYS[0]?.prefix, KEYS[1]?.prefix, KEYS[5]?.prefix];
@@ -253,6 +272,11 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       `update keys set expires_at = '2035-01-01T00:00:00.000Z', version = version + 1 where prefix = '${first}'`,
       `update keys set expires_at = null, version = version + 1 where prefix = '${first}'`,
       `update keys set state = 'revoked', ended_at = '${AT}', version = version + 1 where prefix = '${second}'`,
+      `update holders set standing = 'good', team_id = '${team}' where id = '${holder}'`,
+      `insert into labels (owner_id, name, value) values ('new', 'env', 'p1'), ('new', 'cost', 'c1'), ('${holder}', 'more', 'x')`,
+      `insert into labels (owner_id, name, value) values ('new', 'env', 'p2') on conflict (owner_id, name) do update set value = excluded.value`,
+      `update labels set value = 'p3' where owner_id = 'new' and name = 'env'`,
+      `delete from labels where owner_id in ('new', '${holder}') and name in ('cost', 'more')`,
       `insert into key_uses (prefix, day) values ('ffffffff', '2030-02-01')`,
       `update key_uses set day = '2030-03-01' where prefix = '${third}'`,
     ]) {
@@ -272,14 +296,16 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const key = (prefix: string) => `select ${prefix}, 'h', '$argon2id$x', ${zeros}, 'active', 1, '${AT}'`;
     const into = 'insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at)';
     await run(large, [
-      `insert into holders (id, tier, created_at) values ('h', 'Pro', '${AT}')`,
+      `insert into holders (id, tier, created_at) values ('h', 'Pro', '${AT}'), ('without a key', 'Pro', '${AT}')`,
+      `insert into labels (owner_id, name, value) values ('h', 'env', 'p1'), ('without a key', 'env', 'p1')`,
       `${into} ${key('substr(cast(10000000 + n as text), 1, 8)')} from ${numbers}`,
       `insert into key_uses (prefix, day) select prefix, '2030-01-01' from keys where id % 3 = 0`,
     ]);
     await migrateTo(large, MIGRATIONS);
     // Before the rest has a row.
     await run(large, [`${into} ${key("'ffffffff'")}`, `update holders set tier = 'Lite' where id = 'h'`]);
-    expect(await wrong(large)).toBe(20_001);
+    // The holder without a key, and each other key for its row and its marks.
+    expect(await wrong(large)).toBe(40_003);
     await Promise.all([1, 2].map(async () => (await openStore(large, { isPatient: true })).close()));
     expect(await wrong(large)).toBe(0);
     expect(await countsOf(large, 'select count(*) as n from key_search')).toEqual([{ n: 20_002 }]);

@@ -14,6 +14,7 @@ import { searchHolders } from '../../src/store/sql/search/holder-search.ts';
 import { listKeys } from '../../src/store/sql/search/key-search.ts';
 import type { Searched } from '../../src/store/sql/search/search-conditions.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
 import type { Store } from '../../src/store/store.ts';
 import { USAGE_SUMS } from '../../src/store/usage-record.ts';
 import { readerOf, run } from './older.ts';
@@ -97,6 +98,30 @@ const LISTS: readonly (readonly [string, Omit<KeyFilter, 'limit'>, RegExp, RegEx
     /key_search_by_expiry/,
     /labels_by_value/,
   ],
+  [
+    'a label of active keys',
+    { labels: { cost_center: 'c12' }, state: 'active' },
+    /(?:COVERING INDEX|Index Only Scan using) key_search_by_kind/,
+    /labels_by_value/,
+  ],
+  [
+    'a label and a use',
+    { labels: { cost_center: 'c12' }, unusedSince: '2031' },
+    /(?:COVERING INDEX|Index Only Scan using) key_search_by_use/,
+    /labels_by_value/,
+  ],
+  [
+    'a team and an expiry',
+    { teamId: 't5', expiresBefore: '2031' },
+    /(?:COVERING INDEX|Index Only Scan using) key_search_by_expiry/,
+    /key_search_by_expiry/,
+  ],
+  [
+    'a use and an expiry',
+    { unusedSince: '2031', expiresBefore: '2031' },
+    /(?:COVERING INDEX|Index Only Scan using) key_search_by_expiry/,
+    /key_search_by_expiry/,
+  ],
   ['a holder', { holderId: 'h0000007', state: 'active' }, /keys_by_holder/],
 ];
 
@@ -136,7 +161,8 @@ describe.each(STORE_KINDS)(
       // A gateway has no statistics in SQLite.
       if (!isSqlite) await run(address, ['analyze']);
       reader = readerOf(address);
-      database = { reader, byBytes: sql.raw(isSqlite ? '' : POSTGRES.types.byBytes) };
+      const { byBytes, hash } = (isSqlite ? SQLITE : POSTGRES).types;
+      database = { reader, byBytes: sql.raw(byBytes), hash };
     }, timeout + 600_000);
 
     afterAll(async () => {
@@ -199,7 +225,9 @@ describe.each(STORE_KINDS)(
         expect(plans).not.toMatch(WHOLE);
         expect(plans).not.toMatch(FOR_FEW);
         expect(plans).toMatch(
-          new RegExp(what.includes('label') ? 'labels_by_value' : `holders_by_${what.split(' ')[0]}`),
+          new RegExp(
+            what.includes('label') ? 'labels_by_value|holders_by_tier' : `holders_by_${what.split(' ')[0]}`,
+          ),
         );
         if (IS_MEASURED) process.stderr.write(`${name}: search by ${what}: ${ms.toFixed(1)} ms\n`);
       }

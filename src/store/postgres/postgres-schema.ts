@@ -1,12 +1,16 @@
 // What the schema has of its own in PostgreSQL: types, checks and triggers. Released migrations are immutable.
 import { sql } from 'kysely';
-import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+import { type MigrationDialect, ORDER_TERMS, type SqlTypes } from '../schema/migration.ts';
 import { UNANNOUNCED_CHANGES } from '../schema/schema-keys.ts';
-import { SEARCH_CHANGES } from '../schema/schema-search.ts';
+import { markChanges, SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
 /** Key of an advisory lock in the database. It is random, because programs that share it must not use the same. */
 const MIGRATION_LOCK = 6_105_893_427_155_234n;
+
+/** Uses of keys are recorded in the same order, so that neither waits for the other. */
+const LOCK_KEYS = `perform 1 from key_search as s join keys as k on k.id = s.key_id where k.holder_id = new.id
+  order by k.prefix for update of s`;
 
 /**
  * Statements of single migrations after the common ones, by id. The triggers are a last line of defence: neither a bug nor a
@@ -113,9 +117,7 @@ const OWN_STATEMENTS = {
     ...triggerFunction('search_changed_key', SEARCH_CHANGES.keyChanged),
     ...triggerFunction(
       'search_changed_holder',
-      // Uses of keys are recorded in the same order, so that neither waits for the other.
-      `perform 1 from key_search as s join keys as k on k.id = s.key_id where k.holder_id = new.id
-         order by k.prefix for update of s;
+      `${LOCK_KEYS};
        ${SEARCH_CHANGES.holderChanged}`,
     ),
     ...triggerFunction('search_used_key', SEARCH_CHANGES.keyUsed),
@@ -156,7 +158,7 @@ const OWN_STATEMENTS = {
 /** A trigger's function of one statement or more. It has the privileges of its owner: roles of earlier versions have none on the table. */
 function triggerFunction(name: string, statements: string): readonly string[] {
   return [
-    `create function ${name}() returns trigger language plpgsql
+    `create or replace function ${name}() returns trigger language plpgsql
      security definer set search_path from current as $search$
      begin
        ${statements};
@@ -165,23 +167,48 @@ function triggerFunction(name: string, statements: string): readonly string[] {
   ];
 }
 
+const TYPES: SqlTypes = {
+  // Sorted by bytes.
+  text: 'text collate "C"',
+  integer: 'bigint',
+  id: 'bigint generated always as identity primary key',
+  key: 'bigint primary key',
+  bytes: 'bytea',
+  byteLength: 'octet_length',
+  isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
+  isDay: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}$'`,
+  isHour: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$'`,
+  byBytes: ' collate "C"',
+  hash: (text) => `('x' || substr(encode(sha256(convert_to(${text}, 'UTF8')), 'hex'), 1, 6))::bit(24)::int`,
+  table: '',
+  keyedTable: '',
+};
+
+const MARK_CHANGES = markChanges(TYPES);
+
 export const POSTGRES: MigrationDialect = {
-  types: {
-    // Sorted by bytes.
-    text: 'text collate "C"',
-    integer: 'bigint',
-    id: 'bigint generated always as identity primary key',
-    key: 'bigint primary key',
-    bytes: 'bytea',
-    byteLength: 'octet_length',
-    isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
-    isDay: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}$'`,
-    isHour: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$'`,
-    byBytes: ' collate "C"',
-    table: '',
-    keyedTable: '',
+  types: TYPES,
+  statements: {
+    ...OWN_STATEMENTS,
+    16: [
+      ...triggerFunction('search_added_key', MARK_CHANGES.keyAdded),
+      ...triggerFunction('mark_holder', MARK_CHANGES.holderChanged),
+      ...triggerFunction('mark_marked_holder', `${LOCK_KEYS}; ${MARK_CHANGES.marked}`),
+      ...triggerFunction('mark_labelled_holder', MARK_CHANGES.labelChanged),
+      ...triggerFunction('mark_unlabelled_holder', MARK_CHANGES.labelRemoved),
+      `create trigger holders_marks_added after insert on holders for each row execute function mark_holder()`,
+      `create trigger holders_marks_changed after update of tier, standing, team_id on holders
+       for each row when ((new.tier, new.standing, new.team_id) is distinct from (old.tier, old.standing, old.team_id))
+       execute function mark_holder()`,
+      `create trigger holders_marked after update of marks on holders
+       for each row when (old.marks is not null and new.marks is distinct from old.marks)
+       execute function mark_marked_holder()`,
+      `create trigger labels_marks_changed after insert or update of value on labels
+       for each row execute function mark_labelled_holder()`,
+      `create trigger labels_marks_removed after delete on labels
+       for each row execute function mark_unlabelled_holder()`,
+    ],
   },
-  statements: OWN_STATEMENTS,
   /** Tables in the schema where this connection would create tables, without those of extensions. */
   async tables(db) {
     const { rows } = await sql<{ name: string; columns: string[] }>`

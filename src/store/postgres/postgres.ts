@@ -171,6 +171,7 @@ function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: 
     lockChangeFeed,
     forShare: sql.raw(' for share'),
     byBytes: sql.raw(POSTGRES.types.byBytes),
+    hash: POSTGRES.types.hash,
     isPrefixTaken: (error) =>
       error instanceof DatabaseError && error.code === '23505' && error.constraint === 'keys_prefix_key',
     close: async () => {

@@ -20,6 +20,8 @@ export interface SqlTypes {
   readonly isHour: (column: string) => string;
   /** What follows an expression of text in an index that compares bytes. */
   readonly byBytes: string;
+  /** A number from 0, of the bytes or characters of an expression of text: at least of its length and its last eight. */
+  readonly hash: (text: string) => string;
   /** What follows the columns of a table with a column `id` or `seq`; `keyedTable` of one that is stored by another key. */
   readonly table: string;
   readonly keyedTable: string;

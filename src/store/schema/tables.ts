@@ -40,6 +40,8 @@ export interface Tables {
     team_id: Generated<string | null>;
     /** JSON of `Terms`, as in `teams` and `keys`. */
     terms: Generated<string>;
+    /** Bits of tier, standing, team and labels, for searches; triggers write them. */
+    marks: Generated<number | null>;
   };
   teams: Columns<Omit<Team, 'terms'>> & { terms: string };
   team_events: Columns<Omit<TeamEvent, 'id'>> & { id: Generated<number> };
@@ -65,6 +67,8 @@ export interface Tables {
     expires_at: string | null;
     /** The last day of use; empty before the first. */
     used: string;
+    /** The holder's. */
+    marks: Generated<number | null>;
   };
   key_events: Columns<Omit<KeyChange, 'id' | 'actor'>> & {
     id: Generated<number>;

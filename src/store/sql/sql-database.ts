@@ -58,6 +58,8 @@ export interface SqlDatabase {
   readonly forShare: RawBuilder<unknown>;
   /** What follows an expression of text that is compared by bytes, as in `SqlTypes`. */
   readonly byBytes: RawBuilder<unknown>;
+  /** As in `SqlTypes`. */
+  readonly hash: (text: string) => string;
   /** Whether a transaction failed because the prefix of its new key is taken. */
   readonly isPrefixTaken: (error: Error) => boolean;
 }

@@ -53,8 +53,9 @@ export async function insertHolder(
 ): Promise<void> {
   const { id, tier, name: label, teamId: team_id, terms } = holder;
   const row = { id, tier, label, team_id, terms: writeTerms(terms), created_at };
-  await defer(trx, trx.insertInto('holders').values(row));
+  // First, so that its marks are written once.
   await writeLabels(trx, id, labels);
+  await defer(trx, trx.insertInto('holders').values(row));
 }
 
 /**

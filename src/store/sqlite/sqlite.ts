@@ -77,6 +77,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
       elementsOf: (json) => sql`json_each(${json}) as e`,
       bindsRows: true,
       byBytes: sql.raw(SQLITE.types.byBytes),
+      hash: SQLITE.types.hash,
       // Not needed: a transaction begins with the exclusive write lock.
       lockChangeFeed: async () => {},
       forShare: sql.raw(''),

@@ -8,9 +8,11 @@ import {
   type Condition,
   FEW,
   hasLabel,
+  hasMarks,
   isBehind,
   joined,
   LAST,
+  markOfLabel,
   matchesLabel,
   nameBeginsWith,
   narrowest,
@@ -21,6 +23,8 @@ import {
 
 const ID = sql`h.id`;
 const HOLDERS = sql`holders as h`;
+/** Indexes are of these; all holders have marks. */
+const HAS_MARKS = sql`h.marks is not null`;
 
 interface List {
   readonly condition: Condition;
@@ -32,7 +36,7 @@ interface List {
   readonly id?: RawBuilder<unknown>;
 }
 
-/** Holders, ordered by the first of these that the filter has: name, value of the first label; else by id. */
+/** Holders, ordered by the first of these that the filter has: name, value that begins with the text of a label; else by id. */
 export async function searchHolders(
   database: Searched,
   filter: HolderFilter,
@@ -48,13 +52,11 @@ export async function searchHolders(
   const last =
     after === undefined ? [] : await valuesAt(database, order, sql`${from} where ${ID} = ${after}`);
   if (last === undefined) return [];
-  const few = await narrowest(
-    database,
-    lists.map(({ condition }) => condition),
-    maxFew,
-  );
+  const all = lists.map(({ condition }) => condition);
+  const few = await narrowest(database, all, maxFew);
+  const marks = few === undefined && all.length > 1 ? await hasMarks(database, all, sql`h.marks`) : [];
   const rest = lists.filter(({ condition }) => condition !== (few ?? list?.condition));
-  const conditions = [...rest.map(({ condition }) => condition.holds), isBehind(order, last)];
+  const conditions = [...marks, ...rest.map(({ condition }) => condition.holds), isBehind(order, last)];
   const { rows: found } = await sql<{ id: string }>`select ${ID} as id from ${
     few === undefined
       ? sql`${from} where ${joined([...(list === undefined ? [] : [list.leads]), ...conditions])}`
@@ -133,34 +135,42 @@ function listsOf(
     order: readonly RawBuilder<unknown>[],
     leads: RawBuilder<boolean>,
     holds: RawBuilder<boolean>,
+    mark: Pick<Condition, 'mark'> = {},
   ) => ({
     ...{ order, leads, from: HOLDERS },
-    condition: { ids: sql`select h.id as id from holders as h where ${leads}`, holds },
+    condition: { ids: sql`select h.id as id from holders as h where ${leads}`, holds, ...mark },
   });
-  const equal = (column: string, value: string | undefined): readonly List[] => {
+  const equal = (column: string, value: string | undefined, mark: string): readonly List[] => {
     if (value === undefined) return [];
     const own = sql.ref(`h.${column}`);
-    return [of([], sql`${own} = ${value}`, sql`coalesce(${own}, '') = ${value}`)];
+    const leads = sql<boolean>`${own} = ${value} and ${HAS_MARKS}`;
+    return [of([], leads, sql`coalesce(${own}, '') = ${value}`, { mark: `${mark}=${value}` })];
   };
   const folded = sql`lower(h.label)${byBytes}`;
   const other = sql`coalesce(lower(h.label), ${sql.lit(LAST)})${byBytes}`;
+  const ofLabels = Object.entries(labels).map(([label, value]): List => {
+    const leads = sql<boolean>`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
+    return {
+      leads,
+      order: orderOfLabel(value),
+      id: sql`l.owner_id`,
+      from: sql`(select * from labels as l where ${leads}) as l join holders as h on h.id = l.owner_id`,
+      condition: {
+        ids: sql`select l.owner_id as id from labels as l where ${leads}`,
+        holds: hasLabel(ID, [label, value]),
+        ...markOfLabel(label, value),
+      },
+    };
+  });
   return [
-    ...(name === undefined ? [] : [of([folded], nameBeginsWith(folded, name), nameBeginsWith(other, name))]),
-    ...Object.entries(labels).map(([label, value]): List => {
-      const leads = sql<boolean>`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
-      return {
-        leads,
-        order: orderOfLabel(value),
-        id: sql`l.owner_id`,
-        from: sql`(select * from labels as l where ${leads}) as l join holders as h on h.id = l.owner_id`,
-        condition: {
-          ids: sql`select l.owner_id as id from labels as l where ${leads}`,
-          holds: hasLabel(ID, [label, value]),
-        },
-      };
-    }),
-    ...equal('team_id', teamId),
-    ...equal('tier', tier),
-    ...equal('standing', standing),
+    ...(name === undefined
+      ? []
+      : [of([folded], sql`${nameBeginsWith(folded, name)} and ${HAS_MARKS}`, nameBeginsWith(other, name))]),
+    ...ofLabels.filter(({ order }) => order.length > 0),
+    // First those with marks in their indexes.
+    ...equal('standing', standing, 'standing'),
+    ...equal('tier', tier, 'tier'),
+    ...equal('team_id', teamId, 'team'),
+    ...ofLabels.filter(({ order }) => order.length === 0),
   ];
 }

@@ -8,9 +8,11 @@ import {
   type Condition,
   FEW,
   hasLabel,
+  hasMarks,
   isBehind,
   joined,
   LAST,
+  markOfLabel,
   matchesLabel,
   nameBeginsWith,
   narrowest,
@@ -36,11 +38,13 @@ interface List {
   readonly scan?: RawBuilder<unknown>;
   /** Of a row of the table, by the index of the order. Without it the list is of a label. */
   readonly leads?: RawBuilder<boolean>;
+  /** Whether it has no index, but marks in all of them. */
+  readonly isMarked?: boolean;
 }
 
 /**
- * Keys, ordered by the first of these that the filter has: name of the holder, expiry, last use (keys that were never used are first), value
- * of the first label and holder; else in the order of issue.
+ * Keys, ordered by the first of these that the filter has: name of the holder, expiry, last use (keys that were never used are first),
+ * beginning of a label (value and holder); a single label is in the order of holders, and all else in that of issue.
  * @param maxFew how many keys a condition may find that leads without an order
  */
 export async function listKeys(
@@ -65,10 +69,12 @@ export async function listKeys(
   const last = after === undefined ? [] : await valuesAt(database, order, cursor);
   if (last === undefined) return [];
   const position = isBehind(order, last);
-  const alone = lists.length === 1 && list.leads !== undefined;
+  const alone = lists.length === 1 && list.leads !== undefined && list.isMarked !== true;
   const few =
     conditions.find(({ isFew }) => isFew) ??
     (alone ? undefined : await narrowest(database, isOfKinds ? [...conditions, byKind] : conditions, maxFew));
+  const isMarked = few === undefined && (conditions.length > 1 || list.isMarked === true);
+  const marks = isMarked ? await hasMarks(database, conditions, sql`s.marks`) : [];
   const others = (leading: Condition | undefined) =>
     conditions.filter((each) => each !== leading).map(({ holds }) => holds);
   const page = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
@@ -88,7 +94,7 @@ export async function listKeys(
     if (few !== undefined)
       return sql`select ${KEY} as id from (${few.ids}) as few cross join ${list.from}
         where ${joined([sql`${KEY} = few.id`, ofKinds, ...others(few), position])} ${page}`;
-    const rest = others(list.condition);
+    const rest = [...marks, ...others(list.condition)];
     const names = order.map((_, index) => sql.ref(`o${index}`));
     const columns = order.map((column, index) => sql`${column} as ${names[index]}`);
     const merged = (streams: readonly RawBuilder<unknown>[]) => sql`select ${names.at(-1)} as id
@@ -122,10 +128,12 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     order: readonly RawBuilder<unknown>[],
     leads: RawBuilder<boolean>,
     holds: RawBuilder<boolean>,
+    mark: Pick<Condition, 'mark'> = {},
   ) => ({
     condition: {
       ids: sql`select s.key_id as id from key_search as s where s.kind in (${texts(kinds)}) and ${leads}`,
       holds,
+      ...mark,
     },
     ...{ order, from, leads },
   });
@@ -134,6 +142,31 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     const leads = sql<boolean>`${KEY} in (${found})`;
     return { order: [], from, leads, condition: { ids: found, holds: leads, isFew: true } };
   };
+  const given = Object.entries(labels);
+  const others = [name, expiresBefore, unusedSince, teamId, prefix, holderId].filter(
+    (each) => each !== undefined,
+  );
+  const isAlone = others.length + given.length === 1 && kinds.length === ALL_KINDS.length;
+  const ofLabels = given.map(([label, value]): List => {
+    const matches = sql`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
+    const owner = sql`(select holder_id from keys where id = ${KEY})`;
+    const condition = {
+      ids: sql`select k.id as id from labels as l join keys as k on k.holder_id = l.owner_id where ${matches}`,
+      holds: hasLabel(owner, [label, value]),
+      ...markOfLabel(label, value),
+    };
+    if (condition.mark !== undefined && !isAlone)
+      return { ...{ condition, order: [], from }, leads: condition.holds, isMarked: true };
+    return {
+      condition,
+      order: [...orderOfLabel(value), sql`l.owner_id`],
+      from: sql`(select * from labels as l where ${matches}) as l
+        join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
+      // Outer joins keep PostgreSQL, which takes the rows for few, from reading the labels for each key.
+      scan: sql`(select * from labels as l where ${matches}) as l
+        left join keys as k on k.holder_id = l.owner_id left join key_search as s on s.key_id = k.id`,
+    };
+  });
   return [
     ...(name === undefined
       ? []
@@ -144,25 +177,15 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     ...(unusedSince === undefined
       ? []
       : [ofTable([USE], sql`${USE} < ${unusedSince}`, sql`${OTHER_USE} < ${unusedSince}`)]),
-    ...Object.entries(labels).map(([label, value]): List => {
-      const matches = sql`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
-      const owner = sql`(select holder_id from keys where id = ${KEY})`;
-      return {
-        condition: {
-          ids: sql`select k.id as id from labels as l join keys as k on k.holder_id = l.owner_id where ${matches}`,
-          holds: hasLabel(owner, [label, value]),
-        },
-        order: [...orderOfLabel(value), sql`l.owner_id`],
-        from: sql`(select * from labels as l where ${matches}) as l
-          join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
-        // Outer joins keep PostgreSQL, which takes the rows for few, from reading the labels for each key.
-        scan: sql`(select * from labels as l where ${matches}) as l
-          left join keys as k on k.holder_id = l.owner_id left join key_search as s on s.key_id = k.id`,
-      };
-    }),
+    ...ofLabels.filter(({ isMarked }) => isMarked !== true),
     ...(teamId === undefined
       ? []
-      : [ofTable([], sql`s.team_id = ${teamId}`, sql`coalesce(s.team_id, '') = ${teamId}`)]),
+      : [
+          ofTable([], sql`s.team_id = ${teamId}`, sql`coalesce(s.team_id, '') = ${teamId}`, {
+            mark: `team=${teamId}`,
+          }),
+        ]),
+    ...ofLabels.filter(({ isMarked }) => isMarked === true),
     ...(prefix === undefined ? [] : [of('prefix', prefix)]),
     ...(holderId === undefined ? [] : [of('holder_id', holderId)]),
   ];

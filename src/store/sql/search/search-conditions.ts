@@ -1,6 +1,7 @@
 // Conditions of searches as SQL, and the choice of the one that leads.
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnerLabels } from '../../key-record.ts';
+import { marksOf } from '../../schema/schema-search.ts';
 import type { SqlDatabase } from '../sql-database.ts';
 
 /** The end of a range of texts with a common beginning; no text in UTF-8 sorts behind it. */
@@ -10,7 +11,7 @@ export const LAST = '\u{10ffff}';
 export const FEW = 5000;
 
 /** What searches need of a database. */
-export type Searched = Pick<SqlDatabase, 'reader' | 'byBytes'>;
+export type Searched = Pick<SqlDatabase, 'reader' | 'byBytes' | 'hash'>;
 
 /** A condition of a search. */
 export interface Condition {
@@ -20,7 +21,33 @@ export interface Condition {
   readonly holds: RawBuilder<boolean>;
   /** Whether it never finds many. */
   readonly isFew?: boolean;
+  /** What the marks of all that it finds are of, such as `team=ID`. */
+  readonly mark?: string;
 }
+
+/** What all that these conditions find have in a column of marks; nothing where a single condition has its own index. */
+export async function hasMarks(
+  { reader, hash }: Searched,
+  conditions: readonly Condition[],
+  column: RawBuilder<unknown>,
+): Promise<readonly RawBuilder<boolean>[]> {
+  const texts = conditions.flatMap(({ mark }) => (mark === undefined ? [] : [mark]));
+  if (texts.length === 0) return [];
+  const [before, after] = marksOf(hash);
+  const query = sql.join(
+    texts.map((text) => sql`select cast(${text} as text) as t`),
+    sql` union all `,
+  );
+  const { rows } = await sql<{ marks: string | number }>`
+    select ${sql.raw(before)}${query}${sql.raw(after)} as marks`.execute(reader);
+  const marks = sql.lit(Number(rows[0]?.marks));
+  // It is never more. PostgreSQL takes an equality for few rows, and sorts them all.
+  return [sql`(${column} & ${marks}) >= ${marks}`];
+}
+
+/** The mark of a label with one value. */
+export const markOfLabel = (label: string, value: string) =>
+  value.endsWith('*') ? {} : { mark: `${label}=${value}` };
 
 /** @param folded an expression of the name in lower case, compared by bytes */
 export function nameBeginsWith(folded: RawBuilder<unknown>, name: string): RawBuilder<boolean> {
