@@ -4,7 +4,6 @@
 //
 // Everything before the record is in memory. A wrong key never reaches Argon2, because it fails the HMAC comparison; a valid
 // key reaches it once. A key that cannot be checked fails closed with 503, never 401.
-import { timingSafeEqual } from 'node:crypto';
 import { withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import { singleFlight } from '../single-flight.ts';
@@ -13,10 +12,10 @@ import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { addressBlock } from './address-block.ts';
 import { FailureLimit } from './failure-limits.ts';
-import type { KeySecret } from './hashing/hashing-secret.ts';
+import { isSameBytes, type KeySecret } from './hashing/hashing-secret.ts';
 import { reasonOf, unavailable } from './key/auth-unavailable.ts';
 import { Key } from './key/key.ts';
-import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
+import { type Principal, principalOf } from './key/principal.ts';
 import { KeyProofs, type KeyProofsOptions } from './key-proofs.ts';
 import type { KeyUses } from './key-uses.ts';
 import {
@@ -79,13 +78,8 @@ export class Authenticator implements KeyListener {
     this.#failures = new FailureLimit(parts.failuresPerMinute, now, addressBlock);
     this.#prefixFailures = new FailureLimit(parts.failuresPerMinute, now, (prefix) => prefix);
     this.#proofs = new KeyProofs(parts);
-    this.#lookup = new RecordLookup({
-      store: parts.store,
-      shared: parts.shared,
-      clock: this.#clock,
-      now,
-      onTombstone: (notice) => void this.changed(notice),
-    });
+    const onTombstone = (notice: KeyNotice) => void this.changed(notice);
+    this.#lookup = new RecordLookup({ ...parts, clock: this.#clock, now, onTombstone });
     this.#cachedOutcome = parts.metrics.authOutcomes.child({ outcome: 'cached' });
   }
 
@@ -186,8 +180,7 @@ export class Authenticator implements KeyListener {
       this.#count('suspended');
       throw new GatewayError('billing_not_active');
     }
-    const { uses } = this.#parts;
-    if (known !== undefined && uses !== undefined) known.usedOn = uses.record(prefix, known.usedOn);
+    if (known !== undefined) known.usedOn = this.#parts.uses?.record(prefix, known.usedOn) ?? known.usedOn;
   }
 
   #count(outcome: string): void {
@@ -222,20 +215,17 @@ export class Authenticator implements KeyListener {
         return late ?? unavailable('late', `the check did not end within ${CHECK_MS} ms`);
       });
     } catch (error) {
-      this.#countFailure(error, isLeader ? { address, prefix: key.prefix } : undefined);
+      this.#countFailure(error, address, key.prefix, isLeader);
       throw error;
     }
   }
 
-  /** @param blamed address and prefix that an invalid key counts against; undefined when already counted */
-  #countFailure(
-    error: unknown,
-    blamed: { readonly address: string; readonly prefix: Prefix } | undefined,
-  ): void {
+  /** @param isLeader whether this caller began the check: an invalid key counts once against its address and prefix */
+  #countFailure(error: unknown, address: string, prefix: Prefix, isLeader: boolean): void {
     const code = error instanceof GatewayError ? error.code : undefined;
     if (code === 'invalid_api_key') {
       this.#count('refused');
-      if (blamed !== undefined) this.#recordFailure(blamed.address, blamed.prefix);
+      if (isLeader) this.#recordFailure(address, prefix);
     } else if (code === 'too_many_failed_keys') this.#count('limited');
     else {
       this.#count('unavailable');
@@ -261,7 +251,11 @@ export class Authenticator implements KeyListener {
         throw error;
       }
       const { record, position, soughtAt, at, isProved } = found;
-      if (record === undefined || record.state !== 'active' || !this.#matches(record, key)) {
+      if (
+        record === undefined ||
+        record.state !== 'active' ||
+        !isSameBytes(record.hmac, this.#parts.secret.digest(key))
+      ) {
         if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
         this.#negative.add(fingerprint, this.#now(), position);
         this.#updateMetrics();
@@ -291,11 +285,6 @@ export class Authenticator implements KeyListener {
       return { principal, outcome: 'verified' };
     }
     throw unavailable('changing', `key ${key.prefix} changed ${MAX_ROUNDS} times while it was checked`);
-  }
-
-  #matches(record: CheckableKey, key: Key): boolean {
-    const digest = this.#parts.secret.digest(key);
-    return record.hmac.byteLength === digest.byteLength && timingSafeEqual(record.hmac, digest);
   }
 
   #recordFailure(address: string, prefix?: Prefix): void {

@@ -1,6 +1,7 @@
 // The cookie that identifies the browser that ordered. It has one secret per order, so that a second order does not make the
 // first one's key unreachable. The gateway stores only their digests.
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
+import { isSameBytes } from '../auth/hashing/hashing-secret.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 
 /** Bank transfers may take two weeks. */
@@ -34,7 +35,7 @@ export function claimSecrets({ request }: Exchange, publicUrl: string): readonly
 export function opens(secrets: readonly string[], claim: Uint8Array | null): boolean {
   if (claim === null) return false;
   const digests = secrets.map((secret) => claimDigest(secret));
-  return digests.some((digest) => digest.byteLength === claim.byteLength && timingSafeEqual(digest, claim));
+  return digests.some((digest) => isSameBytes(digest, claim));
 }
 
 /** Adds a secret to the cookie that the answer of this exchange sets. */

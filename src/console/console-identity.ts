@@ -1,7 +1,6 @@
 // Who sends a request to the console: a token, a name from an identity proxy, or a session; and whether a change comes from our page.
-import { timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import type { KeySecret } from '../auth/hashing/hashing-secret.ts';
+import { isSameBytes, type KeySecret } from '../auth/hashing/hashing-secret.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import { clientAddress, trustedAddresses } from '../http/client-address.ts';
@@ -97,8 +96,7 @@ export class ConsoleIdentity {
     requireSameSite(request);
     const given = Buffer.from(field ?? request.headers[CSRF_HEADER]?.toString() ?? '');
     const wanted = Buffer.from(operator.csrf);
-    if (given.length !== wanted.length || !timingSafeEqual(given, wanted))
-      throw new GatewayError('forged_request');
+    if (!isSameBytes(given, wanted)) throw new GatewayError('forged_request');
   }
 
   /** The operator that an identity proxy names. A header from anywhere else is ignored. */

@@ -1,9 +1,9 @@
 // Tokens of operators: made, replaced, and verified like keys (HMAC first, then Argon2id once per process), with limited attempts.
-import { createHash, randomUUID, timingSafeEqual } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { addressBlock } from '../auth/address-block.ts';
 import { FailureLimit } from '../auth/failure-limits.ts';
 import type { Hasher } from '../auth/hashing/hasher.ts';
-import type { KeySecret } from '../auth/hashing/hashing-secret.ts';
+import { isSameBytes, type KeySecret } from '../auth/hashing/hashing-secret.ts';
 import { Key } from '../auth/key/key.ts';
 import { GatewayError } from '../errors.ts';
 import { RecentMap } from '../recent-map.ts';
@@ -144,7 +144,7 @@ export class OperatorTokens {
     if (key === undefined) throw new GatewayError('invalid_operator');
     const { store, secret, hasher } = this.#parts;
     const operator = await store.operators.findOperator({ prefix: key.prefix });
-    if (operator === undefined || !timingSafeEqual(operator.hmac, secret.operatorDigest(key)))
+    if (operator === undefined || !isSameBytes(operator.hmac, secret.operatorDigest(key)))
       throw new GatewayError('invalid_operator');
     if (!isVerified && !(await hasher.verify(operator.argon2, key)))
       throw new GatewayError('invalid_operator');

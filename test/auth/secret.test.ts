@@ -2,7 +2,7 @@ import { createHmac } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { inspect } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { KeySecret, openSecret, SecretError } from '../../src/auth/hashing/hashing-secret.ts';
+import { isSameBytes, KeySecret, openSecret, SecretError } from '../../src/auth/hashing/hashing-secret.ts';
 import { Key } from '../../src/auth/key/key.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { PinName, Store } from '../../src/store/store.ts';
@@ -149,4 +149,12 @@ describe('a configured secret', () => {
     await expect(refused).rejects.not.toThrow(/second one/);
     await openSecret('the first one', config(), store);
   });
+});
+
+test('bytes of different lengths, contents and classes are compared', () => {
+  const bytes = Buffer.from('0123456789');
+  expect(isSameBytes(bytes, new Uint8Array(bytes))).toBe(true);
+  expect(isSameBytes(bytes, Buffer.from('0123456780'))).toBe(false);
+  expect(isSameBytes(bytes, bytes.subarray(0, 9))).toBe(false);
+  expect(isSameBytes(bytes.subarray(0, 9), bytes)).toBe(false);
 });

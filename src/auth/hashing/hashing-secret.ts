@@ -82,6 +82,11 @@ export class KeySecret {
   }
 }
 
+/** Compares digests or secrets in constant time. Those of different lengths are not the same. */
+export function isSameBytes(one: Uint8Array, other: Uint8Array): boolean {
+  return one.byteLength === other.byteLength && timingSafeEqual(one, other);
+}
+
 /**
  * The configured secret, or the one beside the SQLite file (`PATH.secret`, mode 0600), which the first process creates.
  * The store has a check value, because under another secret every valid key would get a 401.
@@ -155,8 +160,7 @@ async function pinned(text: string, store: Pick<Store, 'pin'>, otherwise: string
   const secret = new KeySecret(text);
   const check = secret.check();
   const stored = await store.pin('secret_check', check);
-  if (stored.byteLength !== check.byteLength || !timingSafeEqual(stored, check))
-    throw new SecretError(otherwise);
+  if (!isSameBytes(stored, check)) throw new SecretError(otherwise);
   return secret;
 }
 

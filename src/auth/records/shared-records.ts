@@ -1,6 +1,6 @@
 // The cache of key records in Redis that all replicas share: its format, overwrite rules and validation. The store is
 // authoritative; this cache can be lost or damaged at any time, and its content is not trusted.
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { readTerms, type Terms, writeTerms } from '../../config/terms.ts';
@@ -10,7 +10,7 @@ import { pause } from '../../redis/redis-deadline.ts';
 import type { RedisScript } from '../../redis/redis-script.ts';
 import { BILLING_STATUSES, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import type { KeySecret } from '../hashing/hashing-secret.ts';
+import { isSameBytes, type KeySecret } from '../hashing/hashing-secret.ts';
 import type { CheckableKey } from '../key/principal.ts';
 
 /** Lifetime of a record; after it replicas read the store again and prove the key again if they have not. */
@@ -226,7 +226,7 @@ export class SharedRecords {
     const payload = body.slice(space + 1);
     const given = Buffer.from(body.slice(0, Math.max(0, space)));
     const expected = Buffer.from(this.#mac(Number(digits), payload));
-    if (given.length !== expected.length || !timingSafeEqual(given, expected)) return undefined;
+    if (!isSameBytes(given, expected)) return undefined;
     const record = decode(payload);
     return record?.prefix === prefix && record.version === Number(digits)
       ? { kind: 'record', record }
