@@ -28,7 +28,12 @@ beforeAll(async () => {
   gateway = await startGateway({
     upstreams: { up: upstream.baseUrl },
     // One attempt: a second one would get the upstream's usual answer.
-    config: { upstreams: { up: { timeouts: { idle: '60s' } } }, retry: { attempts: 1 } },
+    config: {
+      upstreams: { up: { timeouts: { idle: '60s' } } },
+      retry: { attempts: 1 },
+      // On a busy machine it takes longer than the default to read a bomb.
+      stream: { commit_after: '60s' },
+    },
   });
   await gateway.key();
 });
