@@ -96,9 +96,8 @@ export class Passthrough {
     const { passthrough } = config;
     const upstream = routes.upstream(passthrough?.upstream ?? '');
     const [path = '', ...rest] = exchange.target.split('?');
-    if (passthrough === undefined || upstream === undefined || !isOffered(path, passthrough.paths)) {
+    if (passthrough === undefined || upstream === undefined || !isOffered(path, passthrough.paths))
       throw new GatewayError('unknown_url');
-    }
     // Both APIs have these paths: a file must not go to a vendor that its client did not mean.
     if (exchange.isAnthropic) throw new GatewayError('unknown_url', OTHER_API);
     const principal = await identify(authenticator, exchange);
@@ -214,8 +213,7 @@ export class Passthrough {
       return;
     }
     const { response } = piped;
-    const limit = operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER;
-    const bytes = await collectAnswer(exchange, piped, limit);
+    const bytes = await collectAnswer(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER);
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else {
       const seen = seenIn(operation, parseAnswer(bytes));
