@@ -132,6 +132,25 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       });
     });
 
+    test('that is removed while a holder joins it is either kept or not joined', async () => {
+      const key = await add({});
+      for (let round = 0; round < 20; round += 1) {
+        const id = await addTeam(`team ${round}`);
+        const [removed, joined] = await Promise.all([
+          store.organisation.removeTeam(id, BY),
+          store.changeHolder(key.holderId, { teamId: id }, null, AT).then(
+            ({ kind }) => kind,
+            (error: unknown) => Reflect.get(Object(error), 'code'),
+          ),
+        ]);
+        expect([
+          ['removed', 'invalid_value'],
+          ['has_holders', 'changed'],
+        ]).toContainEqual([removed, joined]);
+        await store.changeHolder(key.holderId, { teamId: null }, null, AT);
+      }
+    });
+
     test('with holders is not removed, and without is, with its labels', async () => {
       const id = await addTeam('one', { env: 'prod' });
       const key = await add({ teamId: id });

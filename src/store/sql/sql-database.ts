@@ -76,12 +76,22 @@ export async function transact<T>({ writer }: Pick<SqlDatabase, 'writer'>, work:
     return new Rollback();
   };
   try {
-    return await writer.transaction().execute((trx) => work(trx, rollBack));
+    const run = () => writer.transaction().execute((trx) => work(trx, rollBack));
+    // Another transaction removed, or used, a record between two statements of this one: once more, its reads find that.
+    return await run().catch((error: unknown) => {
+      if (!isForeignKeyViolation(error)) throw error;
+      return run();
+    });
   } catch (error) {
     const [result] = results;
     if (error instanceof Rollback && result !== undefined) return result;
     throw error;
   }
+}
+
+/** Of PostgreSQL; in SQLite nothing is written between the statements of a transaction. */
+function isForeignKeyViolation(error: unknown): boolean {
+  return error instanceof Error && Reflect.get(error, 'code') === '23503';
 }
 
 /** A transaction that stores a key, whose prefix a concurrent one may take first. */
