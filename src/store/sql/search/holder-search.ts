@@ -144,7 +144,9 @@ function listsOf(
     if (value === undefined) return [];
     const own = sql.ref(`h.${column}`);
     const leads = sql<boolean>`${own} = ${value} and ${HAS_MARKS}`;
-    return [of([], leads, sql`coalesce(${own}, '') = ${value}`, { mark: `${mark}=${value}` })];
+    // Not of the row: PostgreSQL reads an index alone only where that has all columns of the query.
+    const holds = sql<boolean>`(select ${sql.ref(column)} from holders as own where own.id = h.id) = ${value}`;
+    return [of([], leads, holds, { mark: `${mark}=${value}` })];
   };
   const folded = sql`lower(h.label)${byBytes}`;
   const other = sql`coalesce(lower(h.label), ${sql.lit(LAST)})${byBytes}`;

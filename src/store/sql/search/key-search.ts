@@ -58,7 +58,11 @@ export async function listKeys(
   const lists = listsOf(filter, kinds);
   const conditions = lists.flatMap(({ condition }) => (condition === undefined ? [] : [condition]));
   const isOfKinds = kinds.length < ALL_KINDS.length;
-  const ofKinds = isOfKinds ? sql<boolean>`(s.kind || '') in (${texts(kinds)})` : sql<boolean>`1 = 1`;
+  // By the others: PostgreSQL takes what is in a list for few rows, and sorts them all.
+  const otherKinds = ALL_KINDS.filter((kind) => !kinds.includes(kind));
+  const ofKinds = isOfKinds
+    ? sql<boolean>`(s.kind || '') not in (${texts(otherKinds)})`
+    : sql<boolean>`1 = 1`;
   const byKind = {
     ids: sql`select s.key_id as id from key_search as s where s.kind in (${texts(kinds)})`,
     holds: ofKinds,
@@ -181,9 +185,14 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     ...(teamId === undefined
       ? []
       : [
-          ofTable([], sql`s.team_id = ${teamId}`, sql`coalesce(s.team_id, '') = ${teamId}`, {
-            mark: `team=${teamId}`,
-          }),
+          ofTable(
+            [],
+            sql`s.team_id = ${teamId}`,
+            sql`(select own.team_id from key_search as own where own.key_id = s.key_id) = ${teamId}`,
+            {
+              mark: `team=${teamId}`,
+            },
+          ),
         ]),
     ...ofLabels.filter(({ isMarked }) => isMarked === true),
     ...(prefix === undefined ? [] : [of('prefix', prefix)]),
