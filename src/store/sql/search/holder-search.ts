@@ -145,7 +145,8 @@ function listsOf(
     const own = sql.ref(`h.${column}`);
     const leads = sql<boolean>`${own} = ${value} and ${HAS_MARKS}`;
     // Not of the row: PostgreSQL reads an index alone only where that has all columns of the query.
-    const holds = sql<boolean>`(select ${sql.ref(column)} from holders as own where own.id = h.id) = ${value}`;
+    const holds = sql<boolean>`exists (select 1 from holders as own
+      where own.id = h.id and ${sql.ref(`own.${column}`)} || '' = ${value} limit 1 offset 0)`;
     return [of([], leads, holds, { mark: `${mark}=${value}` })];
   };
   const folded = sql`lower(h.label)${byBytes}`;

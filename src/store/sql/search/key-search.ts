@@ -188,7 +188,7 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
           ofTable(
             [],
             sql`s.team_id = ${teamId}`,
-            sql`(select own.team_id from key_search as own where own.key_id = s.key_id) = ${teamId}`,
+            sql`exists (select 1 from key_search as own where own.key_id = s.key_id and own.team_id || '' = ${teamId} limit 1 offset 0)`,
             {
               mark: `team=${teamId}`,
             },
