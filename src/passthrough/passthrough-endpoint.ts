@@ -19,7 +19,7 @@ import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { RunningReservation } from '../proxy/reservation/running-reservation.ts';
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
-import { requireAllModels, requireTier } from '../proxy/routes/access.ts';
+import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { RouteTable } from '../proxy/routes/route-table.ts';
 import { relayedHeaders } from '../upstream/error-outcome.ts';
@@ -102,7 +102,6 @@ export class Passthrough {
     if (exchange.isAnthropic) throw new GatewayError('unknown_url', OTHER_API);
     const principal = await identify(authenticator, exchange);
     exchange.throwIfStopped();
-    requireTier(principal, config.tiers);
     const found = findOperation(exchange.method, path);
     const { runs } = found.operation;
     if (runs !== undefined) requireAllModels(principal, runs);

@@ -37,7 +37,7 @@ beforeAll(async () => {
           ],
         },
       },
-      tiers: { Lite: { requests_per_minute: 2, concurrency: 1 }, Pro: {} },
+      tiers: { Lite: { requests_per_minute: 2, concurrency: 1 } },
     },
   });
 });

@@ -1,4 +1,4 @@
-// Warns of holders whose tier the configuration does not offer: their requests are rejected, instead of going on without its limits.
+// Warns of holders whose tier the configuration does not list: nothing of a tier limits them any longer.
 import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config-schema.ts';
 import type { OrganisationStore } from '../../store/organisation-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
@@ -17,7 +17,7 @@ export function unofferedWarnings(
     if (count === 0) return [];
     const whose = count === 1 ? '1 holder with active keys has' : `${count} holders with active keys have`;
     return [
-      `${whose} the tier ${tier}, which \`tiers\` does not list: their requests are rejected; add \`${tier}\` to \`tiers\`, or give them ` +
+      `${whose} the tier ${tier}, which \`tiers\` does not list: no tier limits them; add \`${tier}\` to \`tiers\`, \`{}\` for one without limits, or give them ` +
         'another tier with `tollgate holders tier`',
     ];
   });

@@ -40,11 +40,11 @@ import {
   REMOVED_LABEL,
   readName,
   requireLabels,
-  requireOffered,
   shownOwner,
   teamNamed,
   termsOptions,
   termsOptionsOf,
+  warnUnlisted,
   writeMissingLabels,
 } from './owner-options.ts';
 
@@ -183,7 +183,7 @@ async function change(
   return withStore(given, io, 'must exist', async (store, config) => {
     const id = await holderId(store, named);
     if (id === undefined) throw noSuchHolder();
-    if (wanted.tier !== undefined) requireOffered(wanted.tier, config.dynamic);
+    await warnUnlisted(wanted.tier, config.dynamic, io);
     const full = { ...wanted, ...(await more?.(store, id, config.dynamic)) };
     await using fleet = await openFleet(config, io);
     // Needs no secret, like a revocation: the replicas re-read the store.

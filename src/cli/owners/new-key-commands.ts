@@ -28,10 +28,10 @@ import {
   noSuchHolder,
   readExpiry,
   readName,
-  requireOffered,
   teamNamed,
   termsOptions,
   termsOptionsOf,
+  warnUnlisted,
 } from './owner-options.ts';
 
 export const PREFIX = { name: 'PREFIX', about: 'the first 8 characters of the key' };
@@ -78,7 +78,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     };
     const named = holderOf === undefined ? undefined : await holderOperand(holderOf, io);
     return withStore(given, io, 'create', async (store, config) => {
-      if (tier !== undefined) requireOffered(tier, config.dynamic);
+      await warnUnlisted(tier, config.dynamic, io);
       const secret = await openSecret(config.static.secret, config.static.store, store);
       await using fleet = await openFleet(config, io);
       const announcer = fleet?.announcer(secret);

@@ -212,11 +212,15 @@ function requireModel(name: string, tier: Tier, models: DynamicConfig['models'])
   throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
 }
 
-/** @throws Error for a tier whose keys could do nothing */
-export function requireOffered(tier: Tier, { tiers }: DynamicConfig): void {
-  if (tiers[tier] !== undefined) return;
+/** Warns when somebody gets a tier that the configuration does not list. */
+export async function warnUnlisted(
+  tier: Tier | undefined,
+  { tiers }: DynamicConfig,
+  io: CommandIo,
+): Promise<void> {
+  if (tier === undefined || tiers[tier] !== undefined) return;
   const all = Object.keys(tiers).join(', ');
-  throw new Error(`the tier ${tier} is not offered, so its keys are rejected: \`tiers\` has ${all}`);
+  await write(io.stderr, `warning: no tier limits this holder: \`tiers\` has ${all} and not ${tier}\n`);
 }
 
 /** A prefix, or the id of a holder. @throws UsageError */

@@ -11,25 +11,14 @@ export interface Access {
   readonly terms?: Terms;
 }
 
-/** @param endpoints those of a model, or all @returns none for a tier that is not offered: going on without its limits would cost the operator */
+/** @param endpoints those of a model, or all */
 export function allowedEndpoints(
   endpoints: readonly EndpointName[],
   { tier, holderTerms, terms }: Access,
   tiers: DynamicConfig['tiers'],
 ): readonly EndpointName[] {
-  const ofTier = tiers[tier];
-  if (ofTier === undefined) return [];
-  const ofHolder = offered(offered(endpoints, ofTier.endpoints), holderTerms?.endpoints);
+  const ofHolder = offered(offered(endpoints, tiers[tier]?.endpoints), holderTerms?.endpoints);
   return offered(ofHolder, terms?.endpoints);
-}
-
-/** @throws GatewayError endpoint_not_offered */
-export function requireTier({ tier }: Access, tiers: DynamicConfig['tiers']): void {
-  if (tiers[tier] !== undefined) return;
-  throw new GatewayError(
-    'endpoint_not_offered',
-    `The tier of this key, ${tier}, is not offered here any more. Ask the operator for another tier.`,
-  );
 }
 
 /** Whether the terms allow a model with this public name. */

@@ -11,7 +11,7 @@ import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
 import { forwardedTo, type Upstream } from '../../upstream/upstream.ts';
-import { type Access, allowedEndpoints, allowsModel, isRestricted, requireTier } from './access.ts';
+import { type Access, allowedEndpoints, allowsModel, isRestricted } from './access.ts';
 import { TargetEdits } from './target-edits.ts';
 import { KEY_NAMES, PROMPT_NAMES, WatchedMembers } from './watched-members.ts';
 
@@ -98,13 +98,13 @@ export class RouteTable {
 
   /**
    * @param upstreams by name; the configuration is validated to name no others
-   * @param tiers only `endpoints` is used, and which there are
+   * @param tiers only `endpoints` is used
    * @param listed prices for targets without one
    */
   constructor(
     models: DynamicConfig['models'],
     upstreams: ReadonlyMap<string, Upstream>,
-    tiers: DynamicConfig['tiers'],
+    tiers: DynamicConfig['tiers'] = {},
     listed?: DynamicConfig['prices'],
   ) {
     this.#book = new PriceBook(listed);
@@ -202,7 +202,6 @@ export class RouteTable {
   checkEndpoint(scope: Access, endpoint: EndpointName): void {
     const allowed = allowedEndpoints(ENDPOINTS, scope, this.#tiers);
     if (allowed.includes(endpoint)) return;
-    requireTier(scope, this.#tiers);
     const whose =
       this.#tiers[scope.tier]?.endpoints?.includes(endpoint) === false ? 'The tier of this key' : 'This key';
     throw new GatewayError(
