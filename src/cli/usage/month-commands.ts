@@ -157,10 +157,10 @@ async function close(
   for (;;) {
     while (await store.usage.rollUp());
     const [first] = await store.usage.exactReport({ from: '0000', by: ['month'], limit: 1 });
-    const since = first?.group[0] ?? null;
-    if (!isForced && (since === null || month < since) && (await stateOf(store, month)) === undefined)
+    const since = first?.group[0] ?? month;
+    if (!isForced && month < since && (await stateOf(store, month)) === undefined)
       throw new Error(
-        `there is no usage in ${month}, nor before it${since === null ? '' : `: the first is in ${since}`}; give --force to close it all the same`,
+        `there is no usage in ${month}, nor before it: the first is in ${since}; give --force to close it all the same`,
       );
     const outcome = await store.usage.closeMonth(month, by);
     if (outcome !== 'backlog') return outcome;
