@@ -80,6 +80,22 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       expect(await store.findHolder('nobody')).toBeUndefined();
     });
 
+    test.each([
+      ['labels', (round: number) => ({ labels: { env: `v${round}` } })],
+      ['tier', (round: number) => ({ tier: round % 2 === 0 ? 'Pro' : 'Lite' }) as const],
+      ['name', (round: number) => ({ name: `name ${round}` })],
+    ])('of its %s and revocations of its keys do not wait for each other', async (_, changeOf) => {
+      const { holderId, prefix: first } = await add(newHolder('Free'));
+      for (let round = 0; round < 15; round += 1) {
+        const keys = [await add({ kind: 'of', prefix: first }), await add({ kind: 'of', prefix: first })];
+        const [changed, ...revoked] = await Promise.all([
+          store.changeHolder(holderId, changeOf(round), null, AT),
+          ...keys.map((key) => store.revokeKey(key.prefix, 'lost', AT)),
+        ]);
+        expect([changed, ...revoked].map(({ kind }) => kind)).toEqual(['changed', 'revoked', 'revoked']);
+      }
+    });
+
     test('without an active key applies to the next one', async () => {
       const key = await add(newHolder('Free'));
       await store.revokeKey(key.prefix, null, AT);

@@ -132,6 +132,7 @@ export function sqlStore(database: SqlOptions): Store {
 
     revokeKey(prefix, reason, at, actor = null) {
       return transact(database, async (trx): Promise<RevokeResult> => {
+        await defer(trx, lockHolder(trx, { prefix }));
         const ending = trx
           .updateTable('keys')
           .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
