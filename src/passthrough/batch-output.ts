@@ -1,5 +1,4 @@
 // What a batch used: by its output file, whose lines are answers, or by the report in the batch itself, where the vendor writes one.
-
 import { type Prices, priceAt } from '../config/prices.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { tokensOfImages } from '../proxy/endpoints/media-endpoints.ts';

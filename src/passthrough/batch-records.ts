@@ -1,6 +1,5 @@
 // The records of batches whose usage is not counted, in the table of objects: who created a batch, with which model; which batch wrote an
 // output file; and the queue of the batches of all holders.
-
 import type { Principal } from '../auth/key/principal.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';

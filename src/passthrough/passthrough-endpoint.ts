@@ -1,7 +1,6 @@
 // Calls without a model (files, batches, vector stores, conversations), forwarded to the one upstream that stores the objects. The order of
 // the steps is here: the key, the operation, the limits, the owners of the objects, the call, and the record of new objects. Calls that
 // could read or end another holder's object are rejected before the upstream is asked.
-
 import type { Authenticator } from '../auth/authenticator.ts';
 import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';

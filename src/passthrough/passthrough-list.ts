@@ -1,6 +1,5 @@
 // Lists of a holder's objects at an upstream. They are made from the gateway's records, and each object is requested by its id: a page of
 // the upstream's own list, which has the objects of all holders, may contain none of this one.
-
 import { GatewayError } from '../errors.ts';
 import { memberOf } from '../wire/error-answer.ts';
 

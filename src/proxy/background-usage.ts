@@ -1,6 +1,5 @@
 // The usage of background responses. Clients can read their output without the usage: from a stream that they leave, from a
 // conversation, by a later response. So the gateway asks the upstream itself, unless a call of the client shows the usage before.
-
 import type { Principal } from '../auth/key/principal.ts';
 import { wholeBody } from '../http/pieces/body-buffer.ts';
 import type { Scopes } from '../limits/scope.ts';

@@ -1,6 +1,5 @@
 // Client secrets of realtime sessions: what one is for is encrypted in itself (AES-256-GCM), so that every replica can read it and none
 // stores it. It never goes to an upstream, and ends with the key that made it.
-
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import type { Authenticator } from '../auth/authenticator.ts';

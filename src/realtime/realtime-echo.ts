@@ -1,6 +1,5 @@
 // The built-in model in a realtime session: an in-process upstream for trials and tests. It answers with the last text in the events of
 // OpenAI's API, and stores nothing.
-
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { contentText, echoTokens, replyTo } from '../upstream/echo/echo-answer.ts';

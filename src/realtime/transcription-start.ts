@@ -1,6 +1,5 @@
 // The beginning of a transcription session without a model in its address: the client gets its 101 first and names the model in
 // `session.update`, by which the session is then routed. The events of the two sides keep their order.
-
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { startDeadline } from '../deadline.ts';

@@ -1,4 +1,4 @@
-// A tier that is taken out of `tiers`: its holders keep their access, and the operator is told that no tier limits them.
+// A tier that is taken out of `tiers`: its holders keep their access, and the operator gets a warning that no tier limits them.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 

@@ -18,7 +18,7 @@ export function fileFault(file: string, message: string, line = 1, column = 1): 
   return new ConfigError([{ file, line, column, message, excerpt: '' }]);
 }
 
-/** The code of a system's error, such as `ENOENT`; `unknown` for any other. */
+/** The code of a system error, such as `ENOENT`; `unknown` for any other. */
 export function errorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
 }

@@ -1,5 +1,4 @@
 // Errors that have a code instead of a status: stream events and whole failed responses. error-class.ts judges statuses.
-
 import { type Failure, judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { memberOf, parse } from '../../wire/error-answer.ts';

@@ -1,5 +1,4 @@
 // One response over a WebSocket to an upstream, from its request to its last event, as the call of a transport.
-
 import type { GatewayError } from '../../errors.ts';
 import type { Call, ResponseHeaders, Sink } from '../../upstream/transport.ts';
 import { memberOf, parse } from '../../wire/error-answer.ts';

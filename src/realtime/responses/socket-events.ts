@@ -1,5 +1,4 @@
 // The events of the Responses API over a WebSocket: what tells them apart, and those of the gateway. It owns no connection.
-
 import { ERRORS, errorBody, GatewayError } from '../../errors.ts';
 import { retryHeaders } from '../../http/exchange/response-writer.ts';
 import { memberOf, parse } from '../../wire/error-answer.ts';

@@ -12,6 +12,25 @@ const MIGRATION_LOCK = 6_105_893_427_155_234n;
 const LOCK_KEYS = `perform 1 from key_search as s join keys as k on k.id = s.key_id where k.holder_id = new.id
   order by k.prefix for update of s`;
 
+const TYPES: SqlTypes = {
+  // Sorted by bytes.
+  text: 'text collate "C"',
+  integer: 'bigint',
+  id: 'bigint generated always as identity primary key',
+  key: 'bigint primary key',
+  bytes: 'bytea',
+  byteLength: 'octet_length',
+  isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
+  isDay: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}$'`,
+  isHour: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$'`,
+  byBytes: ' collate "C"',
+  hash: (text) => `('x' || substr(encode(sha256(convert_to(${text}, 'UTF8')), 'hex'), 1, 6))::bit(24)::int`,
+  table: '',
+  keyedTable: '',
+};
+
+const MARK_CHANGES = markChanges(TYPES);
+
 /**
  * Statements of single migrations after the common ones, by id. The triggers are a last line of defence: neither a bug nor a
  * manual statement can reactivate an ended key, change the terms of an order, or delete an order that was paid.
@@ -135,6 +154,24 @@ const OWN_STATEMENTS = {
     `create trigger key_uses_search_changed after update of day on key_uses
      for each row when (new.day is distinct from old.day) execute function search_used_key()`,
   ],
+  16: [
+    ...triggerFunction('search_added_key', MARK_CHANGES.keyAdded),
+    ...triggerFunction('mark_holder', MARK_CHANGES.holderChanged),
+    ...triggerFunction('mark_marked_holder', `${LOCK_KEYS}; ${MARK_CHANGES.marked}`),
+    ...triggerFunction('mark_labelled_holder', MARK_CHANGES.labelChanged),
+    ...triggerFunction('mark_unlabelled_holder', MARK_CHANGES.labelRemoved),
+    `create trigger holders_marks_added after insert on holders for each row execute function mark_holder()`,
+    `create trigger holders_marks_changed after update of tier, standing, team_id on holders
+     for each row when ((new.tier, new.standing, new.team_id) is distinct from (old.tier, old.standing, old.team_id))
+     execute function mark_holder()`,
+    `create trigger holders_marked after update of marks on holders
+     for each row when (old.marks is not null and new.marks is distinct from old.marks)
+     execute function mark_marked_holder()`,
+    `create trigger labels_marks_changed after insert or update of value on labels
+     for each row execute function mark_labelled_holder()`,
+    `create trigger labels_marks_removed after delete on labels
+     for each row execute function mark_unlabelled_holder()`,
+  ],
   17: [
     ...triggerFunction('key_changed', UNANNOUNCED_CHANGES.keyChanged),
     ...triggerFunction(
@@ -167,48 +204,9 @@ function triggerFunction(name: string, statements: string): readonly string[] {
   ];
 }
 
-const TYPES: SqlTypes = {
-  // Sorted by bytes.
-  text: 'text collate "C"',
-  integer: 'bigint',
-  id: 'bigint generated always as identity primary key',
-  key: 'bigint primary key',
-  bytes: 'bytea',
-  byteLength: 'octet_length',
-  isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
-  isDay: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}$'`,
-  isHour: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$'`,
-  byBytes: ' collate "C"',
-  hash: (text) => `('x' || substr(encode(sha256(convert_to(${text}, 'UTF8')), 'hex'), 1, 6))::bit(24)::int`,
-  table: '',
-  keyedTable: '',
-};
-
-const MARK_CHANGES = markChanges(TYPES);
-
 export const POSTGRES: MigrationDialect = {
   types: TYPES,
-  statements: {
-    ...OWN_STATEMENTS,
-    16: [
-      ...triggerFunction('search_added_key', MARK_CHANGES.keyAdded),
-      ...triggerFunction('mark_holder', MARK_CHANGES.holderChanged),
-      ...triggerFunction('mark_marked_holder', `${LOCK_KEYS}; ${MARK_CHANGES.marked}`),
-      ...triggerFunction('mark_labelled_holder', MARK_CHANGES.labelChanged),
-      ...triggerFunction('mark_unlabelled_holder', MARK_CHANGES.labelRemoved),
-      `create trigger holders_marks_added after insert on holders for each row execute function mark_holder()`,
-      `create trigger holders_marks_changed after update of tier, standing, team_id on holders
-       for each row when ((new.tier, new.standing, new.team_id) is distinct from (old.tier, old.standing, old.team_id))
-       execute function mark_holder()`,
-      `create trigger holders_marked after update of marks on holders
-       for each row when (old.marks is not null and new.marks is distinct from old.marks)
-       execute function mark_marked_holder()`,
-      `create trigger labels_marks_changed after insert or update of value on labels
-       for each row execute function mark_labelled_holder()`,
-      `create trigger labels_marks_removed after delete on labels
-       for each row execute function mark_unlabelled_holder()`,
-    ],
-  },
+  statements: OWN_STATEMENTS,
   /** Tables in the schema where this connection would create tables, without those of extensions. */
   async tables(db) {
     const { rows } = await sql<{ name: string; columns: string[] }>`

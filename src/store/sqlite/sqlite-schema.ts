@@ -17,6 +17,29 @@ const EVENT_GUARDS = [
 const rollUps = (old: (name: string) => string) =>
   rollUpStatements("strftime('%Y-%m-%d', 'now')", old).join('; ');
 
+/** Factors of the characters of a text from its end. */
+const FACTORS = [31, 1009, 30_011, 7, 50_021, 263, 9973, 77_777];
+
+const TYPES: SqlTypes = {
+  text: 'text',
+  integer: 'integer',
+  id: 'integer primary key autoincrement',
+  key: 'integer primary key',
+  bytes: 'blob',
+  byteLength: 'length',
+  isPrefix: (column) => `length(${column}) = 8 and ${column} not glob '*[^0-9a-f]*'`,
+  isDay: (column) => `${column} glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'`,
+  isHour: (column) => `${column} glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]'`,
+  byBytes: '',
+  // There is no function for it.
+  hash: (text) =>
+    `((${FACTORS.map((factor, index) => `coalesce(unicode(substr(${text}, -${index + 1}, 1)), 0) * ${factor}`).join(' + ')} + length(${text}) * 97) % 999983)`,
+  table: ' strict',
+  keyedTable: ' strict, without rowid',
+};
+
+const MARK_CHANGES = markChanges(TYPES);
+
 /**
  * Statements of single migrations after the common ones, by id. The triggers are a last line of defence: neither a bug nor a
  * manual statement can reactivate an ended key, change the terms of an order, or delete an order that was paid.
@@ -107,6 +130,19 @@ const OWN_STATEMENTS = {
     `create trigger key_uses_search_changed after update of day on key_uses
      when new.day is not old.day begin ${SEARCH_CHANGES.keyUsed}; end`,
   ],
+  16: [
+    'drop trigger keys_search_added',
+    `create trigger keys_search_added after insert on keys begin ${MARK_CHANGES.keyAdded}; end`,
+    `create trigger holders_marks_added after insert on holders begin ${MARK_CHANGES.holderChanged}; end`,
+    `create trigger holders_marks_changed after update of tier, standing, team_id on holders
+     when new.tier is not old.tier or new.standing is not old.standing or new.team_id is not old.team_id
+     begin ${MARK_CHANGES.holderChanged}; end`,
+    `create trigger holders_marked after update of marks on holders
+     when old.marks is not null and new.marks is not old.marks begin ${MARK_CHANGES.marked}; end`,
+    `create trigger labels_marks_added after insert on labels begin ${MARK_CHANGES.labelChanged}; end`,
+    `create trigger labels_marks_changed after update of value on labels begin ${MARK_CHANGES.labelChanged}; end`,
+    `create trigger labels_marks_removed after delete on labels begin ${MARK_CHANGES.labelRemoved}; end`,
+  ],
   17: [
     `create trigger keys_changed after update on keys begin ${UNANNOUNCED_CHANGES.keyChanged}; end`,
     `create trigger holders_changed after update of tier, standing, team_id, terms on holders
@@ -117,47 +153,9 @@ const OWN_STATEMENTS = {
   ],
 } as const;
 
-/** Factors of the characters of a text from its end. */
-const FACTORS = [31, 1009, 30_011, 7, 50_021, 263, 9973, 77_777];
-
-const TYPES: SqlTypes = {
-  text: 'text',
-  integer: 'integer',
-  id: 'integer primary key autoincrement',
-  key: 'integer primary key',
-  bytes: 'blob',
-  byteLength: 'length',
-  isPrefix: (column) => `length(${column}) = 8 and ${column} not glob '*[^0-9a-f]*'`,
-  isDay: (column) => `${column} glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'`,
-  isHour: (column) => `${column} glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]'`,
-  byBytes: '',
-  // There is no function for it.
-  hash: (text) =>
-    `((${FACTORS.map((factor, index) => `coalesce(unicode(substr(${text}, -${index + 1}, 1)), 0) * ${factor}`).join(' + ')} + length(${text}) * 97) % 999983)`,
-  table: ' strict',
-  keyedTable: ' strict, without rowid',
-};
-
-const MARK_CHANGES = markChanges(TYPES);
-
 export const SQLITE: MigrationDialect = {
   types: TYPES,
-  statements: {
-    ...OWN_STATEMENTS,
-    16: [
-      'drop trigger keys_search_added',
-      `create trigger keys_search_added after insert on keys begin ${MARK_CHANGES.keyAdded}; end`,
-      `create trigger holders_marks_added after insert on holders begin ${MARK_CHANGES.holderChanged}; end`,
-      `create trigger holders_marks_changed after update of tier, standing, team_id on holders
-       when new.tier is not old.tier or new.standing is not old.standing or new.team_id is not old.team_id
-       begin ${MARK_CHANGES.holderChanged}; end`,
-      `create trigger holders_marked after update of marks on holders
-       when old.marks is not null and new.marks is not old.marks begin ${MARK_CHANGES.marked}; end`,
-      `create trigger labels_marks_added after insert on labels begin ${MARK_CHANGES.labelChanged}; end`,
-      `create trigger labels_marks_changed after update of value on labels begin ${MARK_CHANGES.labelChanged}; end`,
-      `create trigger labels_marks_removed after delete on labels begin ${MARK_CHANGES.labelRemoved}; end`,
-    ],
-  },
+  statements: OWN_STATEMENTS,
   async tables(db) {
     const tables = await db.introspection.getTables();
     return new Map(tables.map(({ name, columns }) => [name, columns.map((column) => column.name)]));

@@ -42,7 +42,7 @@ export function accessToken(value: unknown, life: number | undefined, now = Date
   return { value, fetchedAt: now, expiresAt: now + Math.min(ms, MAX_LIFE_MS) };
 }
 
-/** The first line of a library's error: it names the issuer's code (`AADSTS7000215`) and quotes no credential. */
+/** The first line of a library error: it names the issuer's code (`AADSTS7000215`) and quotes no credential. */
 export function firstLineOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return (message.split('\n')[0] ?? '').slice(0, 300);
