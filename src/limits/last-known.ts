@@ -1,8 +1,14 @@
 // What Redis last said of one scope. A replica continues from it while Redis does not answer.
 import { LIMITS } from '../config/limit-table.ts';
+import { RecentMap } from '../recent-map.ts';
 import type { Moment, UtcDate } from './calendar.ts';
 import type { Amounts } from './limiter.ts';
+import type { ReserveAnswer } from './reserve-answer.ts';
+import type { Scopes } from './scope.ts';
 import type { LimitUsage } from './verdict.ts';
+
+/** Scopes whose counters are kept. */
+const MAX_SCOPES = 10_000;
 
 /** The position of this replica in its fleet. */
 export interface FleetPlace {
@@ -69,6 +75,38 @@ export class LastKnownCounters {
       return isCurrent ? (this.#counts[index] ?? 0) : 0;
     });
     return { wallMs, date, windowLeftMs, counts };
+  }
+}
+
+/** What Redis last said of each scope. */
+export class LastKnown {
+  readonly #byScope = new RecentMap<string, LastKnownCounters>(MAX_SCOPES);
+  readonly #leaseMs: number;
+  readonly #now: () => number;
+
+  /** @param options as in `RedisLimiterOptions` */
+  constructor({ leaseMs, now }: { readonly leaseMs: number; readonly now: () => number }) {
+    this.#leaseMs = leaseMs;
+    this.#now = now;
+  }
+
+  /** @param scope its id */
+  of(scope: string): LastKnownCounters | undefined {
+    return this.#byScope.get(scope);
+  }
+
+  /** @param runningIn how many leases of this process run in a scope */
+  remember({ list }: Scopes, { scopes }: ReserveAnswer, runningIn: (scope: string) => number): void {
+    const leaseMs = this.#leaseMs;
+    // Whole milliseconds, as in memory-limiter.ts, which continues from it.
+    const now = Math.floor(this.#now());
+    for (const [index, { usage, isProvisional }] of scopes.entries()) {
+      const scope = list[index];
+      if (scope === undefined) continue;
+      const hasTotals = scope.active.needTotals && !isProvisional;
+      const own = runningIn(scope.id);
+      this.#byScope.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
+    }
   }
 }
 

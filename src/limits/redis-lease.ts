@@ -3,8 +3,12 @@ import { LIMITS } from '../config/limit-table.ts';
 import { utcDateAt } from './calendar.ts';
 import { type Amounts, NO_AMOUNTS, SettledOnce } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
+import type { ReserveCalls } from './reserve-calls.ts';
 import type { Scopes } from './scope.ts';
 import type { LimitUsage, ScopeCheck } from './verdict.ts';
+
+/** Maximum calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
+export const MAX_BATCH = 100;
 
 export class RedisLease extends SettledOnce {
   scopes: Scopes;
@@ -55,7 +59,23 @@ export class OwnLeases {
     return this.#running.get(scope) ?? 0;
   }
 
-  /** Those of each slot, in parts. Read while it goes on: those that were settled meanwhile are left out. */
+  /**
+   * Renews all leases, until Redis is down. A lease may be settled during its renewal: Redis executes both in the order in which they
+   * were sent. Never rejects.
+   */
+  async renewAll(calls: ReserveCalls, isUp: () => boolean): Promise<void> {
+    let sent: Promise<unknown>[] = [];
+    for (const [first, ...rest] of this.parts(MAX_BATCH)) {
+      if (!isUp()) return;
+      sent.push(calls.call(first.scopes, ['renew', first.member, ...rest.map(({ member }) => member)]));
+      if (sent.length < MAX_BATCH) continue;
+      await Promise.allSettled(sent);
+      sent = [];
+    }
+    await Promise.allSettled(sent);
+  }
+
+  /** The leases of each slot, in parts. Read while it goes on: those that were settled meanwhile are left out. */
   *parts(maxSize: number): Generator<readonly [RedisLease, ...RedisLease[]]> {
     for (const leases of [...this.#bySlot.values()]) {
       const all = [...leases];

@@ -1,13 +1,12 @@
 // The limiter that all replicas share: calls of reserve.lua for the admissions and releases that call-batches.ts collects. While Redis
 // is unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
-import { RecentMap } from '../recent-map.ts';
 import type { RedisClient } from '../redis/redis-client.ts';
 import { mayHaveExecuted } from '../redis/redis-fault.ts';
 import { singleFlight } from '../single-flight.ts';
 import { type CallBatch, CallBatches, type Waiting } from './call-batches.ts';
 import type { InitialTotals } from './initial-totals.ts';
-import { LastKnownCounters } from './last-known.ts';
+import { LastKnown, type LastKnownCounters } from './last-known.ts';
 import {
   type Admission,
   type Amounts,
@@ -23,6 +22,7 @@ import { type PendingRelease, PendingReleases } from './pending-releases.ts';
 import {
   checksOfChange,
   leaseIdOf,
+  MAX_BATCH,
   OwnLeases,
   pendingReleaseOf,
   RedisLease,
@@ -41,12 +41,8 @@ import { batchArgs, scriptScopesOf } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
 import { isFarFromLimits, rejectionOf } from './verdict.ts';
 
-/** Calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
-const BATCH = 100;
 /** How long the release of a holder that is far from its limits waits for a reservation to go with. */
 const RELEASE_WAIT_MS = 100;
-/** Scopes whose last known counters are kept. */
-const MAX_LAST_KNOWN = 10_000;
 
 export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
@@ -69,11 +65,12 @@ export class RedisLimiter implements Limiter {
   readonly #calls: ReserveCalls;
   readonly #pending: PendingReleases;
   readonly #leases = new OwnLeases();
-  readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_LAST_KNOWN);
-  readonly #batches = new CallBatches(BATCH, RELEASE_WAIT_MS, (batch) => {
+  readonly #lastKnown: LastKnown;
+  readonly #batches = new CallBatches(MAX_BATCH, RELEASE_WAIT_MS, (batch) => {
     const sending = this.#run(batch).finally(() => this.#sending.delete(sending));
     this.#sending.add(sending);
   });
+  readonly #runningIn = (scope: string) => this.#leases.runningIn(scope);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -91,6 +88,7 @@ export class RedisLimiter implements Limiter {
       ...options,
     };
     this.#options = all;
+    this.#lastKnown = new LastKnown(all);
     this.#calls = new ReserveCalls(all);
     this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
@@ -131,13 +129,13 @@ export class RedisLimiter implements Limiter {
   /** Throws as `admit` does. */
   async peek(scopes: Scopes): Promise<ScopeStates> {
     const answer = await this.#ask('peek', scopes, '', NO_AMOUNTS);
-    this.#remember(scopes, answer);
+    this.#lastKnown.remember(scopes, answer, this.#runningIn);
     return statesOf(scopes, usagesIn(answer));
   }
 
   /** What Redis last said of a scope. @param scope its id */
   lastKnown(scope: string): LastKnownCounters | undefined {
-    return this.#lastKnown.get(scope);
+    return this.#lastKnown.of(scope);
   }
 
   /** Never throws. */
@@ -175,7 +173,7 @@ export class RedisLimiter implements Limiter {
     const member = await this.#calls.call(scopes, ['enter', id, amounts.tokens, amounts.cost, age]);
     if (!Buffer.isBuffer(member)) throw unexpected();
     if (isOver()) return undefined;
-    for (const scope of scopes.list) this.#lastKnown.get(scope.id)?.entered();
+    for (const scope of scopes.list) this.#lastKnown.of(scope.id)?.entered();
     return this.#lease(scopes, member.toString('latin1'), amounts);
   }
 
@@ -223,7 +221,7 @@ export class RedisLimiter implements Limiter {
       // It may have been settled meanwhile, by its previous form.
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, NO_AMOUNTS));
     }
-    this.#remember(scopes, answer);
+    this.#lastKnown.remember(scopes, answer, this.#runningIn);
     const usages = usagesIn(answer);
     const states = () => statesOf(scopes, usages);
     if (verdict === 'admitted') {
@@ -262,28 +260,15 @@ export class RedisLimiter implements Limiter {
       lease.mayWait = decision.isFar;
       return { kind: 'admitted', lease, states: decision.states };
     });
-    this.#remember(scopes, answer);
+    this.#lastKnown.remember(scopes, answer, this.#runningIn);
     for (const [index, admission] of admissions.entries()) reservations[index]?.resolve(admission);
-  }
-
-  #remember({ list }: Scopes, answer: ReserveAnswer): void {
-    const { leaseMs } = this.#options;
-    // Whole milliseconds, as in memory-limiter.ts, which continues from it.
-    const now = Math.floor(this.#options.now());
-    for (const [index, { usage, isProvisional }] of answer.scopes.entries()) {
-      const scope = list[index];
-      if (scope === undefined) continue;
-      const hasTotals = scope.active.needTotals && !isProvisional;
-      const own = this.#leases.runningIn(scope.id);
-      this.#lastKnown.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
-    }
   }
 
   #lease(scopes: Scopes, member: string, amounts: Amounts): RedisLease {
     const lease: RedisLease = new RedisLease(scopes, member, amounts, (real) => {
       this.#leases.remove(lease);
       this.#options.metrics.limitLeases.add(-1);
-      for (const { id } of lease.scopes.list) this.#lastKnown.get(id)?.settled(lease.amounts, real);
+      for (const { id } of lease.scopes.list) this.#lastKnown.of(id)?.settled(lease.amounts, real);
       this.#send(pendingReleaseOf(lease, real), lease.mayWait);
     });
     this.#leases.add(lease);
@@ -299,31 +284,16 @@ export class RedisLimiter implements Limiter {
   readonly #tend = singleFlight(async (): Promise<void> => {
     // First what other replicas do not know.
     await this.#deliverAll()
-      .then(() => this.#renewAll())
+      .then(() => this.#leases.renewAll(this.#calls, () => this.#options.redis.isUp))
       .catch(() => {});
   });
 
   async #deliverAll(): Promise<void> {
     // A failed delivery goes back to the end, and must not be retried for ever in one round.
-    for (let left = this.#pending.size; left > 0 && this.#options.redis.isUp; left -= BATCH) {
-      for (const each of this.#pending.take(Math.min(left, BATCH))) this.#send(each);
+    for (let left = this.#pending.size; left > 0 && this.#options.redis.isUp; left -= MAX_BATCH) {
+      for (const each of this.#pending.take(Math.min(left, MAX_BATCH))) this.#send(each);
       this.#batches.flush();
       await Promise.all(this.#sending);
     }
-  }
-
-  /** A lease may be settled during its renewal: Redis executes both in the order in which they were sent. */
-  async #renewAll(): Promise<void> {
-    let calls: Promise<unknown>[] = [];
-    for (const [first, ...rest] of this.#leases.parts(BATCH)) {
-      if (!this.#options.redis.isUp) return;
-      calls.push(
-        this.#calls.call(first.scopes, ['renew', first.member, ...rest.map(({ member }) => member)]),
-      );
-      if (calls.length < BATCH) continue;
-      await Promise.allSettled(calls);
-      calls = [];
-    }
-    await Promise.allSettled(calls);
   }
 }

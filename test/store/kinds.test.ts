@@ -18,6 +18,7 @@ test('no file outside its folder checks the kind of a store or imports one', () 
   expect(knowing.sort()).toEqual([
     'config/schema/addresses.ts',
     'store/open.ts',
+    'usage/outbox/outbox-database.ts',
     'usage/outbox/outbox-file.ts',
   ]);
 });

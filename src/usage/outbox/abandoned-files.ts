@@ -3,7 +3,8 @@
 import { existsSync, readdirSync, readFileSync, renameSync, statSync, unlinkSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { isDamaged, isLocked, type OutboxFile, openLocked, removeFile } from './outbox-file.ts';
+import { isDamaged, isLocked, openLocked, removeFile } from './outbox-database.ts';
+import type { OutboxFile } from './outbox-file.ts';
 import { joinRow, readLine, readRow } from './outbox-row.ts';
 
 /** A file of the former format, or one that was set aside and renamed by hand: HOST.PID.TOKEN.BATCH.jsonl. */

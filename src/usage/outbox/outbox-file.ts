@@ -2,38 +2,21 @@
 // system releases however the process ends. If the disk fails, usage is kept in a database in memory. The API is synchronous, because it
 // runs in a thread.
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
+import type { DatabaseSync } from 'node:sqlite';
 import { makePrivateFolder } from '../../store/sqlite/private-folder.ts';
-import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
+import { isDamaged, openIndexed, removeFile } from './outbox-database.ts';
 import { isAmong, joinRow, type PendingFilter, readRow, writeLine } from './outbox-row.ts';
 
-const SETUP = `
-  pragma locking_mode = exclusive;
-  pragma auto_vacuum = full;
-  pragma journal_mode = wal;
-  pragma synchronous = normal;
-  begin immediate;
-  create table if not exists batches (number integer primary key, id text not null unique, at integer not null) strict;
-  create table if not exists usage_rows (
-    batch integer not null references batches on delete cascade, holder text not null, cells text not null,
-    context text) strict;
-  create index if not exists usage_rows_by_batch on usage_rows (batch);
-  create index if not exists usage_rows_by_holder on usage_rows (holder);
-  commit;`;
 const INSERT_BATCH =
   'insert into batches (id, at) values (?, ?) on conflict (id) do update set id = id returning number';
 /** Versions that do not know the column \`context\` read the others. */
 const INSERT_ROW = `insert into usage_rows (batch, holder, cells, context)
   select ?1, ?2 ->> 1, iif(has_context, json_remove(?2, '$[#-1]'), ?2), iif(has_context, ?2 -> '$[#-1]', null)
   from (select json_type(?2, '$[#-1]') = 'array' as has_context)`;
-/** Not in the files of earlier versions, which have no column \`context\`. */
-const INDEXES = `
-  create index if not exists usage_rows_by_team on usage_rows (context ->> 0);
-  create index if not exists usage_rows_by_prefix on usage_rows (cells ->> 2);`;
 const PENDING = 'select id, cells, context from usage_rows join batches on number = batch where ';
 /** Maximum rows of a batch. Rows of one transaction share pages that it changes: so more cost less each, and hold the store for longer. */
 const BATCH_ROWS = 1000;
@@ -282,24 +265,6 @@ export class OutboxFile {
   }
 }
 
-/** @throws SQLite's error: see `isLocked` and `isDamaged` */
-export function openLocked(path: string): DatabaseSync {
-  const database = new DatabaseSync(path, { timeout: 0 });
-  try {
-    database.exec(SETUP);
-    return database;
-  } catch (error) {
-    database.close();
-    throw error;
-  }
-}
-
-function openIndexed(path: string): DatabaseSync {
-  const database = openLocked(path);
-  database.exec(INDEXES);
-  return database;
-}
-
 /** The condition in SQL, and its parameters. Rows that it finds may be others, too. */
 function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
   switch (filter.kind) {
@@ -312,19 +277,4 @@ function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
     case 'model':
       return ['holder = ?', filter.holderId];
   }
-}
-
-/** Removes a file and its log, which SQLite does not remove with it. */
-export function removeFile(path: string): void {
-  for (const suffix of ['', '-wal']) rmSync(path + suffix, { force: true });
-}
-
-/** Whether a running process has the file: SQLITE_BUSY, SQLITE_LOCKED. */
-export function isLocked(error: unknown): boolean {
-  return [5, 6].includes(primaryCode(error));
-}
-
-/** SQLITE_CORRUPT, SQLITE_NOTADB. */
-export function isDamaged(error: unknown): boolean {
-  return [11, 26].includes(primaryCode(error));
 }
