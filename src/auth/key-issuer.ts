@@ -1,7 +1,7 @@
 // The only writer of keys: issues, rotates and revokes them, and updates the authenticator of this process at once.
 import { randomUUID } from 'node:crypto';
 import type { Tier } from '../config/schema/config-schema.ts';
-import { NO_TERMS, type Terms } from '../config/terms.ts';
+import type { Terms } from '../config/terms.ts';
 import { GatewayError } from '../errors.ts';
 import type {
   Authorship,
@@ -201,34 +201,25 @@ export class KeyIssuer {
     by: Omit<Authorship, 'at'> | undefined,
   ): Promise<RotatedKey> {
     const { store, listener, announcer, endAnnouncer = announcer } = this.#parts;
-    let old: KeyRecord | undefined;
     const write = (successor: NewKey) => {
-      // A rotation prolongs nothing.
-      const { name = null, expiresAt = null, terms = NO_TERMS } = old ?? {};
       const keepUntil =
         overlapMs > 0 ? new Date(Date.parse(successor.createdAt) + overlapMs).toISOString() : undefined;
-      return store.rotateKey(principal, { ...successor, name, expiresAt, terms }, keepUntil, by);
+      return store.rotateKey(principal, successor, keepUntil, by);
     };
     const { key, outcome } = await this.mint(write, async () => {
-      old = await store.findKey(principal.prefix);
+      const old = await store.findKey(principal.prefix);
       // Only the state: a change of the holder may have raised the version since authentication.
       if (old?.state !== 'active') throw new GatewayError('invalid_api_key');
       if (old.replacedBy !== null) throw alreadyRotated(old.replacedBy);
     });
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
-    const { record, endedVersion, validUntil } = outcome;
-    const kind = validUntil === null ? 'rotated' : 'changed';
-    const ended = { prefix: principal.prefix, kind, version: endedVersion } as const;
+    const { record, endedVersion: version, validUntil, kept } = outcome;
     const notified = { listener, announcer: endAnnouncer };
     // Announce both before the response, so that no replica accepts the old key after it.
     const announced =
-      old === undefined || validUntil === null
-        ? announce(notified, { ...ended, at: record.createdAt })
-        : announceChanged(
-            notified,
-            [{ ...old, version: endedVersion, expiresAt: validUntil }],
-            record.createdAt,
-          );
+      kept === undefined
+        ? announce(notified, { prefix: principal.prefix, kind: 'rotated', version, at: record.createdAt })
+        : announceChanged(notified, [kept], record.createdAt);
     const [issued] = await Promise.all([this.#issued(key, record), announced]);
     return { ...issued, replaces: principal.prefix, validUntil };
   }

@@ -165,6 +165,8 @@ export type RotateResult =
       readonly endedVersion: number;
       /** When the old key expires; null: it has ended. RFC 3339, UTC */
       readonly validUntil: string | null;
+      /** The old key where it stays valid. */
+      readonly kept?: KeyRecord;
     }
   | { readonly kind: 'prefix_taken' }
   /** The old key has ended or a successor, or does not exist. Nothing was written. */

@@ -90,8 +90,8 @@ export interface Store {
   ): Promise<AddResult>;
 
   /**
-   * Stores the successor of `old` for the same holder and ends `old` as invalidated, in one transaction. Of concurrent rotations one
-   * succeeds, because a key has one successor. The version is not compared, so a concurrent change of the holder does not fail the
+   * Stores the successor of `old` for the same holder, with name, expiry and terms of `old`, and ends `old` as invalidated, in one
+   * transaction. Of concurrent rotations one succeeds, because a key has one successor. The version is not compared, so a concurrent change of the holder does not fail the
    * rotation.
    * @param keepUntil the old key stays active and expires then, or at its own earlier expiry. RFC 3339, UTC
    * @param by who rotates it, and why. Default: its holder

@@ -151,6 +151,39 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       }
     });
 
+    test('that is removed while a key is issued for it is either kept, or the key is not issued', async () => {
+      for (let round = 0; round < 20; round += 1) {
+        const id = await addTeam(`team ${round}`);
+        const [removed, issued] = await Promise.all([
+          store.organisation.removeTeam(id, BY),
+          add({ teamId: id }).then(
+            ({ state }) => state,
+            (error: unknown) => Reflect.get(Object(error), 'code'),
+          ),
+        ]);
+        expect([
+          ['removed', 'invalid_value'],
+          ['has_holders', 'active'],
+        ]).toContainEqual([removed, issued]);
+      }
+    });
+
+    test('that changes while holders join it, and keys are issued for it, blocks none of them', async () => {
+      const id = await addTeam('one');
+      const joining = await add();
+      for (let round = 0; round < 40; round += 1) {
+        await Promise.all([
+          store.organisation.changeTeam(id, { terms: { limits: { concurrency: round + 1 } } }, BY),
+          store.changeHolder(joining.holderId, { teamId: id }, null, AT),
+          ...Array.from({ length: 4 }, () => add({ teamId: id })),
+        ]);
+        await store.changeHolder(joining.holderId, { teamId: null }, null, AT);
+      }
+      expect(await store.organisation.findTeam({ id })).toMatchObject({
+        terms: { limits: { concurrency: 40 } },
+      });
+    });
+
     test('with holders is not removed, and without is, with its labels', async () => {
       const id = await addTeam('one', { env: 'prod' });
       const key = await add({ teamId: id });
@@ -327,6 +360,28 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       expect(await store.rotateKey(key, newKey(), until)).toEqual({ kind: 'not_active' });
       expect(await store.rotateKey(key, newKey())).toEqual({ kind: 'not_active' });
       expect(await store.findKey(key.prefix)).toMatchObject(old);
+    });
+
+    test('its successor has the name, the expiry and the terms that it has when it is rotated', async () => {
+      const expiresAt = '2031-01-05T00:00:00.000Z';
+      const terms: Terms = { models: ['gpt-4o'], limits: { concurrency: 2 } };
+      for (const keepUntil of [undefined, '2030-02-01T00:00:00.000Z']) {
+        // As its caller read it; another operator changes it before it is rotated.
+        const key = await add();
+        await store.changeKey(key.prefix, { name: 'ci', expiresAt, terms }, BY);
+        await store.changeHolder(key.holderId, { standing: 'suspended' }, null, AT);
+        const outcome = await store.rotateKey(key, newKey(), keepUntil);
+        const own = { name: 'ci', expiresAt, terms, standing: 'suspended' };
+        expect(outcome).toMatchObject({ kind: 'rotated', record: own });
+        if (outcome.kind !== 'rotated') continue;
+        expect(await store.findKey(outcome.record.prefix)).toEqual(outcome.record);
+        // What other replicas are told of the old key.
+        if (keepUntil === undefined) expect(outcome).not.toHaveProperty('kept');
+        else {
+          expect(outcome.kept).toMatchObject({ ...own, expiresAt: keepUntil, version: outcome.endedVersion });
+          expect(await store.findKey(key.prefix)).toEqual(outcome.kept);
+        }
+      }
     });
 
     test('an overlap does not prolong an expiry', async () => {

@@ -97,7 +97,7 @@ export async function readLabels(db: Kysely<Tables>, ownerId: string): Promise<O
  * The statement that locks and returns a holder. Transactions that change a holder or write a key of an existing one run it
  * first, so that a new key cannot miss a concurrent change of its holder.
  *
- * Lock order, to prevent deadlocks: holder, key, change feed.
+ * Lock order, to prevent deadlocks: team, holder, key, change feed.
  */
 export function lockHolder(
   trx: Transaction<Tables>,
@@ -115,6 +115,22 @@ export function lockHolder(
 }
 
 /**
+ * Locks and returns a team. Whoever joins it locks it, too: the lock of a foreign key alone would let a change of the team wait for
+ * it behind the change feed.
+ */
+export function lockTeam(trx: Transaction<Tables>, id: string): Promise<Tables['teams'] | undefined> {
+  // As in `lockHolder`.
+  const query = trx.updateTable('teams').set((eb) => ({ name: eb.ref('name') }));
+  return query.where('id', '=', id).returningAll().executeTakeFirst();
+}
+
+/** Locks the team that a holder joins. @throws GatewayError invalid_value where it was removed */
+export async function joinTeam(trx: Transaction<Tables>, id: string): Promise<void> {
+  if ((await lockTeam(trx, id)) !== undefined) return;
+  throw new GatewayError('invalid_value', 'The team was removed just now.', { param: 'team' });
+}
+
+/**
  * Changes a holder, raises the version of each of its active keys, and writes an event for each, within the caller's
  * transaction. After the commit the caller announces the change: `announceChanged` of the issuer.
  *
@@ -125,6 +141,7 @@ export async function changeHolderIn(
   lockChangeFeed: LockChangeFeed,
   { holderId, change, ...by }: HolderChangeRequest,
 ): Promise<ChangeResult> {
+  if (change.teamId) await joinTeam(trx, change.teamId);
   const row = await lockHolder(trx, { id: holderId }).executeTakeFirst();
   if (row === undefined) return { kind: 'unknown' };
   const before = holderFrom(row);
@@ -133,9 +150,6 @@ export async function changeHolderIn(
   const labelsBefore = labels === undefined ? {} : await readLabels(trx, holderId);
   const labelled = changedLabels(labelsBefore, labels ?? {});
   const teams = before.teamId === after.teamId ? [] : await teamsOf(trx, [before.teamId, after.teamId]);
-  const joined = before.teamId === after.teamId ? null : after.teamId;
-  if (joined !== null && !teams.some(({ id }) => id === joined))
-    throw new GatewayError('invalid_value', 'The team was removed just now.', { param: 'team' });
   const what = [...changesOf(before, after, teams), ...labelTexts(labelled)].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
   const { tier, standing, name: label, teamId: team_id, terms } = after;

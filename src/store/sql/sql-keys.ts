@@ -60,6 +60,14 @@ export function recordReader(db: Kysely<Tables>): (prefix: Prefix) => Promise<Ke
   };
 }
 
+/** What the successor of a key has like the key. */
+export function ownOf(db: Kysely<Tables>, prefix: Prefix) {
+  return db
+    .selectFrom('keys')
+    .select(['name', 'expires_at as expiresAt', 'terms'])
+    .where('prefix', '=', prefix);
+}
+
 /** Active keys of a holder in the order of issue. */
 export async function activeRecordsOf(db: Kysely<Tables>, holderId: string): Promise<readonly KeyRecord[]> {
   const rows = await withHolder(db)

@@ -8,7 +8,7 @@ import { defer } from './deferred-statements.ts';
 import { labelsOf, searchHolders } from './search/holder-search.ts';
 import { labelConditions, nameBeginsWith } from './search/search-conditions.ts';
 import { type SqlDatabase, transact } from './sql-database.ts';
-import { changedLabels, labelTexts, readLabels, writeLabels } from './sql-holders.ts';
+import { changedLabels, labelTexts, lockTeam, readLabels, writeLabels } from './sql-holders.ts';
 
 export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
   const { reader, writer, lockChangeFeed, elementsOf } = database;
@@ -52,9 +52,7 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
 
     changeTeam(id, change, { at, ...by }) {
       return transact(database, async (trx) => {
-        // Before the read: changes of teams follow each other.
-        await lockChangeFeed(trx);
-        const row = await trx.selectFrom('teams').selectAll().where('id', '=', id).executeTakeFirst();
+        const row = await lockTeam(trx, id);
         if (row === undefined) return { kind: 'unknown' };
         const before = teamFrom(row);
         const { name = before.name } = change;
@@ -77,6 +75,8 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
 
     removeTeam(id, { at, ...by }) {
       return transact(database, async (trx) => {
+        const team = await lockTeam(trx, id);
+        if (team === undefined) return 'unknown';
         const holder = await trx
           .selectFrom('holders')
           .select('id')
@@ -85,14 +85,9 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
           .executeTakeFirst();
         if (holder !== undefined) return 'has_holders';
         await defer(trx, trx.deleteFrom('labels').where('owner_id', '=', id));
-        const removed = await trx
-          .deleteFrom('teams')
-          .where('id', '=', id)
-          .returning('name')
-          .executeTakeFirst();
-        if (removed === undefined) return 'unknown';
+        await defer(trx, trx.deleteFrom('teams').where('id', '=', id));
         // Reports of its usage need its name.
-        const what = `removed ${removed.name}`;
+        const what = `removed ${team.name}`;
         await defer(trx, trx.insertInto('team_events').values({ team_id: id, what, at, ...by }));
         return 'removed';
       });

@@ -4,6 +4,7 @@
 // decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
+import { readTerms } from '../../config/terms.ts';
 import type { AddResult, RevokeResult, RotateResult } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import type { PinName, Pins, Store, Trial } from '../store.ts';
@@ -20,6 +21,7 @@ import {
   changeKeyIn,
   holderFrom,
   insertHolder,
+  joinTeam,
   lockHolder,
   readHolder,
 } from './sql-holders.ts';
@@ -30,6 +32,7 @@ import {
   LINEAGE,
   newHolder,
   newRecord,
+  ownOf,
   recordOf,
   recordReader,
 } from './sql-keys.ts';
@@ -74,6 +77,7 @@ export function sqlStore(database: SqlOptions): Store {
 
     addKey(key, holder, reason, grant, actor = null) {
       return transactWithKey(database, async (trx): Promise<AddResult> => {
+        if (holder.kind === 'new' && holder.teamId) await joinTeam(trx, holder.teamId);
         const locked = holder.kind === 'new' ? undefined : await lockHolder(trx, holder).executeTakeFirst();
         const owner =
           holder.kind === 'new' ? newHolder(holder.id, holder.tier, holder) : locked && holderFrom(locked);
@@ -91,6 +95,8 @@ export function sqlStore(database: SqlOptions): Store {
       return transactWithKey(database, async (trx): Promise<RotateResult> => {
         const { createdAt: at } = successor;
         const locked = await defer(trx, lockHolder(trx, old));
+        // Under the lock, because a change of the key may have come since its caller read it.
+        const inherited = await defer(trx, ownOf(trx, old.prefix));
         const ending =
           keepUntil === undefined
             ? ({ state: 'invalidated', ended_at: at } as const)
@@ -111,21 +117,23 @@ export function sqlStore(database: SqlOptions): Store {
           .returning(['version', 'expires_at as expiresAt', LINEAGE.as('lineage')])
           .executeTakeFirst();
         const holder = locked[0] && holderFrom(locked[0]);
-        if (holder === undefined || ended === undefined) return { kind: 'not_active' };
+        const [own] = inherited;
+        if (holder === undefined || own === undefined || ended === undefined) return { kind: 'not_active' };
+        const key = { ...successor, ...own, terms: readTerms(own.terms) };
         await lockChangeFeed(trx);
-        await insertKey(trx, successor, holder.id, old.prefix);
+        await insertKey(trx, key, holder.id, old.prefix);
         const why = (what: string) => (reason === null ? what : `${what}: ${reason}`);
         await insertEvent(trx, old.prefix, keepUntil === undefined ? 'rotated' : 'changed', ended.version, {
           ...{ at, actor },
           reason: keepUntil === undefined ? reason : why(`rotated, valid until ${ended.expiresAt}`),
         });
         await insertEvent(trx, successor.prefix, 'issued', 1, { at, actor, reason: why('rotation') });
-        const record = newRecord(successor, holder, { prefix: old.prefix, lineage: ended.lineage });
+        const record = newRecord(key, holder, { prefix: old.prefix, lineage: ended.lineage });
+        const kept = keepUntil === undefined ? undefined : await recordOf(trx, old.prefix);
+        const { version: endedVersion, expiresAt } = ended;
         return {
-          kind: 'rotated',
-          record,
-          endedVersion: ended.version,
-          validUntil: keepUntil === undefined ? null : ended.expiresAt,
+          ...{ kind: 'rotated', record, endedVersion },
+          ...(kept === undefined ? { validUntil: null } : { validUntil: expiresAt, kept }),
         };
       });
     },
