@@ -9,6 +9,8 @@ import type { LimitUsage } from './verdict.ts';
 
 /** Scopes whose counters are kept. */
 const MAX_SCOPES = 10_000;
+/** How soon a scope is compared with the store after it was met, or Redis came back: replicas have delivered what they counted alone then. */
+const FIRST_CHECK_MS = 5000;
 
 /** The position of this replica in its fleet. */
 export interface FleetPlace {
@@ -27,19 +29,24 @@ export interface LastKnownOptions {
   readonly own: number;
   /** Requests of other processes are assumed to run for this long, in milliseconds. */
   readonly leaseMs: number;
+  /** Monotonic milliseconds: when the totals are to be compared with the store. */
+  readonly checkAt: number;
 }
 
 export class LastKnownCounters {
   readonly hasTotals: boolean;
   /** Monotonic milliseconds: the end of the minute window, in the past where none was open. */
   readonly windowEndsAt: number;
+  /** See LastKnownOptions. */
+  checkAt: number;
   readonly #counts: number[];
   readonly #date: UtcDate;
   readonly #othersUntil: number;
   #others = 0;
   #own: number;
 
-  constructor({ usage, hasTotals, now, own, leaseMs }: LastKnownOptions) {
+  constructor({ usage, hasTotals, now, own, leaseMs, checkAt }: LastKnownOptions) {
+    this.checkAt = checkAt;
     this.hasTotals = hasTotals;
     this.windowEndsAt = now + usage.windowLeftMs;
     this.#counts = usage.counts.slice();
@@ -78,16 +85,30 @@ export class LastKnownCounters {
   }
 }
 
+/** `leaseMs`, `checkMs` and `now` are those of `RedisLimiterOptions`. */
+interface LastKnownSettings {
+  readonly leaseMs: number;
+  readonly checkMs: number;
+  readonly now: () => number;
+  /** How many leases of this process run in a scope. */
+  readonly runningIn: (scope: string) => number;
+  /** The totals of a scope are to be compared with the store. @param index of the scope */
+  readonly onDue: (scopes: Scopes, index: number) => void;
+}
+
 /** What Redis last said of each scope. */
 export class LastKnown {
   readonly #byScope = new RecentMap<string, LastKnownCounters>(MAX_SCOPES);
-  readonly #leaseMs: number;
-  readonly #now: () => number;
+  readonly #options: LastKnownSettings;
 
-  /** @param options as in `RedisLimiterOptions` */
-  constructor({ leaseMs, now }: { readonly leaseMs: number; readonly now: () => number }) {
-    this.#leaseMs = leaseMs;
-    this.#now = now;
+  constructor(options: LastKnownSettings) {
+    this.#options = options;
+  }
+
+  /** Redis is back. It may have lost writes: the state of a snapshot, or of a replica that was promoted. */
+  doubt(): void {
+    const checkAt = this.#firstCheckAt();
+    for (const [, known] of this.#byScope) known.checkAt = Math.min(known.checkAt, checkAt);
   }
 
   /** @param scope its id */
@@ -95,18 +116,26 @@ export class LastKnown {
     return this.#byScope.get(scope);
   }
 
-  /** @param runningIn how many leases of this process run in a scope */
-  remember({ list }: Scopes, { scopes }: ReserveAnswer, runningIn: (scope: string) => number): void {
-    const leaseMs = this.#leaseMs;
+  remember(scopes: Scopes, answer: ReserveAnswer): void {
+    const { leaseMs, checkMs, runningIn, onDue } = this.#options;
     // Whole milliseconds, as in memory-limiter.ts, which continues from it.
-    const now = Math.floor(this.#now());
-    for (const [index, { usage, isProvisional }] of scopes.entries()) {
-      const scope = list[index];
+    const now = Math.floor(this.#options.now());
+    for (const [index, { usage, isProvisional }] of answer.scopes.entries()) {
+      const scope = scopes.list[index];
       if (scope === undefined) continue;
       const hasTotals = scope.active.needTotals && !isProvisional;
       const own = runningIn(scope.id);
-      this.#byScope.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
+      let checkAt = this.of(scope.id)?.checkAt ?? this.#firstCheckAt();
+      const isDue = hasTotals && now >= checkAt;
+      if (isDue) checkAt = now + checkMs;
+      this.#byScope.set(scope.id, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs, checkAt }));
+      if (isDue) onDue(scopes, index);
     }
+  }
+
+  #firstCheckAt(): number {
+    const { now, checkMs } = this.#options;
+    return now() + Math.min(FIRST_CHECK_MS, checkMs);
   }
 }
 

@@ -54,6 +54,8 @@ export interface RedisLimiterOptions {
   readonly leaseMs?: number;
   /** How often all leases of this process are renewed. Default 10 s. */
   readonly renewMs?: number;
+  /** How often the totals of a scope in use are compared with the store. Default 60 s. */
+  readonly checkMs?: number;
   /** Releases that wait for Redis. Default 10,000. */
   readonly maxPending?: number;
   /** Monotonic milliseconds. */
@@ -70,7 +72,6 @@ export class RedisLimiter implements Limiter {
     const sending = this.#run(batch).finally(() => this.#sending.delete(sending));
     this.#sending.add(sending);
   });
-  readonly #runningIn = (scope: string) => this.#leases.runningIn(scope);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -83,16 +84,24 @@ export class RedisLimiter implements Limiter {
       windowMs: WINDOW_MS,
       leaseMs: 30_000,
       renewMs: 10_000,
+      checkMs: 60_000,
       maxPending: 10_000,
       now: () => performance.now(),
       ...options,
     };
     this.#options = all;
-    this.#lastKnown = new LastKnown(all);
     this.#calls = new ReserveCalls(all);
+    this.#lastKnown = new LastKnown({
+      ...all,
+      runningIn: (scope) => this.#leases.runningIn(scope),
+      onDue: (scopes, index) => this.#calls.raise(scopes, index, () => this.#batches.flush()),
+    });
     this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
-    this.#stopListening = all.redis.onUp(() => void this.#tend());
+    this.#stopListening = all.redis.onUp(() => {
+      this.#lastKnown.doubt();
+      void this.#tend();
+    });
   }
 
   /** Releases that wait for Redis. */
@@ -129,7 +138,7 @@ export class RedisLimiter implements Limiter {
   /** Throws as `admit` does. */
   async peek(scopes: Scopes): Promise<ScopeStates> {
     const answer = await this.#ask('peek', scopes, '', NO_AMOUNTS);
-    this.#lastKnown.remember(scopes, answer, this.#runningIn);
+    this.#lastKnown.remember(scopes, answer);
     return statesOf(scopes, usagesIn(answer));
   }
 
@@ -221,7 +230,7 @@ export class RedisLimiter implements Limiter {
       // It may have been settled meanwhile, by its previous form.
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, NO_AMOUNTS));
     }
-    this.#lastKnown.remember(scopes, answer, this.#runningIn);
+    this.#lastKnown.remember(scopes, answer);
     const usages = usagesIn(answer);
     const states = () => statesOf(scopes, usages);
     if (verdict === 'admitted') {
@@ -260,7 +269,7 @@ export class RedisLimiter implements Limiter {
       lease.mayWait = decision.isFar;
       return { kind: 'admitted', lease, states: decision.states };
     });
-    this.#lastKnown.remember(scopes, answer, this.#runningIn);
+    this.#lastKnown.remember(scopes, answer);
     for (const [index, admission] of admissions.entries()) reservations[index]?.resolve(admission);
   }
 

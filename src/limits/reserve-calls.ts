@@ -44,14 +44,33 @@ export class ReserveCalls {
     return second;
   }
 
-  /** Reads totals that were not available, while requests continue. @param index of the scope */
-  #learn(scopes: Scopes, index: number): void {
+  /**
+   * Raises the totals of a scope to those of the store, while requests continue. Never throws.
+   * @param index of the scope
+   * @param settle sends what this process has recorded and not settled, which the store includes
+   */
+  raise(scopes: Scopes, index: number, settle: () => void): void {
+    const day = dayNow();
+    this.#learn(scopes, index, () => {
+      settle();
+      // Totals of the day before must not count in the next one.
+      return dayNow() === day ? day : undefined;
+    });
+  }
+
+  /**
+   * Reads totals that were not available, while requests continue.
+   * @param index of the scope
+   * @param known see `initialTotalsArgs`
+   */
+  #learn(scopes: Scopes, index: number, known: () => number | undefined = () => 1): void {
     const scope = scopes.list[index] ?? scopes.list[0];
     if (this.#options.initialTotals.isBackingOff(scope)) return;
     void this.#options.initialTotals.read(scope).then(async (totals) => {
-      if (totals === undefined) return;
+      const how = totals && known();
+      if (how === undefined) return;
       const { limits } = scriptScopesOf(scopes);
-      const args = ['peek', '', 0, 0, limits, ...initialTotalsArgs(index, totals)];
+      const args = ['peek', '', 0, 0, limits, ...initialTotalsArgs(index, totals, how)];
       // A later request tries again.
       await this.call(scopes, args).catch(() => {});
     });
@@ -70,4 +89,9 @@ export class ReserveCalls {
       throw error;
     }
   }
+}
+
+/** Since 1970, UTC. */
+function dayNow(): number {
+  return Math.floor(Date.now() / 86_400_000);
 }

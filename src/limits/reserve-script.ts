@@ -177,7 +177,10 @@ function tagOf({ kind, id }: Scope, slot: string): string {
   return id === slot ? kind : kind + createHash('sha256').update(id).digest('hex').slice(0, 16);
 }
 
-/** @param index of the scope */
-export function initialTotalsArgs(index: number, totals: HolderTotals | undefined): number[] {
-  return [index + 1, totals === undefined ? 0 : 1, ...STORED.map(({ name }) => totals?.[name] ?? 0)];
+/**
+ * @param index of the scope
+ * @param known the number of the day since 1970 where the totals are read anew
+ */
+export function initialTotalsArgs(index: number, totals: HolderTotals | undefined, known = 1): number[] {
+  return [index + 1, totals === undefined ? 0 : known, ...STORED.map(({ name }) => totals?.[name] ?? 0)];
 }

@@ -14,10 +14,12 @@
 --          Then two for each total: its window (the number of the day or month) times 2, plus 1 where usage before is known; and its
 --          count, which includes running requests. 0 and 0: not counted. Versions may differ in their totals: a longer value keeps
 --          its end, and in a shorter one the rest is 0.
+--       For an hour beside a scope, KEY:missed: a hash of what the store knew beyond each total, by its order.
 -- ARGV  1  length of the minute window, 2 of a lease (ms), 3 the operation:
 --       change  MEMBER TOKENS COST LIMITS [SCOPE KNOWN TOTAL…]…   other amounts for a lease; in its scopes its request and its slot
 --               are not checked again. LIMITS: for each scope the number of its limits, then the index and the maximum of each,
---               as doubles. Totals of the store in the order of their fields
+--               as doubles. Totals of the store in the order of their fields. KNOWN: 0 they could not be read, 1 they were, or
+--               the day of totals that are read anew, which raise what is counted where it is less
 --       peek    likewise; reserves nothing
 --       batch   NUMBERS SETTLEMENTS RESERVATIONS LIMITS MEMBER|ID|''… ID… [SCOPE KNOWN TOTAL…]…   settles, then reserves.
 --               NUMBERS, as doubles, has TOKENS COST REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS for each settlement, and
@@ -34,7 +36,7 @@ local DAY = 86400000
 local HEAD = 7
 local LEASES = KEYS[1]
 local STEM = string.sub(LEASES, 1, -7)
-local floor, max = math.floor, math.max
+local floor, max, min = math.floor, math.max, math.min
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
 -- Lua concatenates large numbers with an exponent. Arguments of redis.call need no text: Redis writes 17 digits.
@@ -294,13 +296,45 @@ local function addLeases(leases, others)
   if isNew or now - scopes[1].values[1] >= life - leaseMs then redis.call('PEXPIRE', LEASES, life) end
 end
 
+-- What the store knew and Redis did not: it may still arrive from a replica that was cut off. The next look at the store corrects what
+-- did not.
+local MISSED = ':missed'
+local MISSED_MS = 3600000
+
+local function raiseTotals(scope, start)
+  for order = 1, #TOTAL_KINDS do
+    local field, before = HEAD + 2 * order, tonumber(ARGV[start + 1 + order])
+    local missed = before - scope.values[field]
+    if missed > 0 then
+      scope.values[field], scope.isChanged = before, true
+      redis.call('HINCRBY', scope.key .. MISSED, order, text(missed))
+      redis.call('PEXPIRE', scope.key .. MISSED, MISSED_MS)
+    end
+  end
+end
+
+-- Adds what comes without a lease, and is counted already where the store knew it.
+local function addLate(scope, amounts)
+  if not scope.hasTotals then return end
+  addTotals(scope, amounts)
+  for order = 1, #TOTAL_KINDS do
+    local amount = amounts[TOTAL_KINDS[order]]
+    local known = amount > 0 and min(amount, number(redis.call('HGET', scope.key .. MISSED, order))) or 0
+    if known > 0 then
+      local field = HEAD + 2 * order
+      scope.values[field] = scope.values[field] - known
+      redis.call('HINCRBY', scope.key .. MISSED, order, text(-known))
+    end
+  end
+end
+
 local function settle(member, isHeld, amounts, requests, mode, age, recent, recentRequests)
   if not isHeld and mode == 2 then
     amounts[1] = requests
     for index = 1, #scopes do
       local scope = scopes[index]
       if age < windowMs then count(scope, now - age, recent, recentRequests) end
-      addTotals(scope, amounts)
+      addLate(scope, amounts)
       if age < windowMs or scope.hasTotals then scope.isChanged = true end
     end
     return
@@ -318,7 +352,7 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
       if isIn and requests < 0 then values[2] = max(0, values[2] + requests) end
     end
     if scope.hasTotals then
-      addTotals(scope, amounts)
+      if isHeld then addTotals(scope, amounts) else addLate(scope, amounts) end
       if isIn and requests < 0 then addRequest(values, lease, -1) end
       -- Redis was emptied meanwhile, and the store did not know a request that ran.
       if not isHeld and isOlder(scope, lease) then addRequest(values, lease, 1) end
@@ -407,8 +441,11 @@ end
 
 -- Totals of the store. What was settled since may not have reached it, and what runs has not.
 for start = 8 + settled + reserving, #ARGV, 2 + #TOTAL_KINDS do
-  local scope, known = scopes[tonumber(ARGV[start])], ARGV[start + 1] == '1'
-  if not scope.hasTotals or (not scope.isKnown and known) then
+  local scope, given = scopes[tonumber(ARGV[start])], tonumber(ARGV[start + 1])
+  local known = given == 1
+  if given > 1 then
+    if scope.hasTotals and given == day then raiseTotals(scope, start) end
+  elseif not scope.hasTotals or (not scope.isKnown and known) then
     local values, reserved = scope.values, running(scope.tag)
     if not scope.hasTotals then values[5] = micros end
     for order = 1, #TOTAL_KINDS do

@@ -13,7 +13,7 @@ const date = utcDateAt(WALL_MS);
 /** Redis said 7 of each count, with 20 s of the minute left, at the moment 0. */
 function lastKnown(own: number, hasTotals = true) {
   const usage = { wallMs: WALL_MS, date, windowLeftMs: 20_000, counts: LIMITS.map(() => 7) };
-  return new LastKnownCounters({ usage, hasTotals, now: 0, own, leaseMs: LEASE_MS });
+  return new LastKnownCounters({ usage, hasTotals, now: 0, own, checkAt: 0, leaseMs: LEASE_MS });
 }
 
 /** By name. */

@@ -1,0 +1,103 @@
+// What Redis counts less than the store knows: after it has started with an earlier state, or beside a replica that did not
+// count in a scope. The store raises it, and what is delivered late is not counted twice.
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { TierLimits } from '../../src/config/limit-table.ts';
+import { REDIS_TIMEOUT } from '../helpers/redis.ts';
+import { until } from '../helpers/wait.ts';
+import { COST, holderScopes, tokensOnly } from './of-holder.ts';
+import { admitted, DAY, newHolder, RedisSetting, type Replica, startReplica, totals } from './setting.ts';
+
+const LIMITS: TierLimits = { requests_per_day: 100, tokens_per_month: 10_000, cost_per_month: 10_000 };
+
+let setting: RedisSetting;
+beforeAll(async () => {
+  setting = await RedisSetting.start();
+}, REDIS_TIMEOUT);
+beforeEach(() => setting.server.flush());
+afterAll(() => setting?.stop());
+
+async function use({ limiter }: Replica, holder: string, tokens: number): Promise<void> {
+  admitted(await limiter.admit(holder, LIMITS, tokens)).lease.settle(tokens);
+  await limiter.real.settled();
+}
+
+async function usedAt({ limiter }: Replica, holder: string) {
+  const states = await limiter.peek(holder, LIMITS);
+  return [states.requests_per_day?.used, states.tokens_per_month?.used, states.cost_per_month?.used];
+}
+
+const known = (requests: number, tokens: number) =>
+  totals({ requests_per_day: requests, tokens_per_month: tokens, cost_per_month: COST * tokens });
+
+describe('the totals of a scope', () => {
+  test('are raised to those of the store, and never lowered', async () => {
+    await using one = await startReplica(setting.server.url, { checkMs: 0 });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    one.store.totals.set(holder, known(7, 500));
+    await until(async () => String(await usedAt(one, holder)) === '7,500,1500', 'the totals of the store');
+    const { asked } = one.store;
+    one.store.totals.set(holder, known(1, 10));
+    await until(async () => (await usedAt(one, holder)) && one.store.asked > asked + 1, 'another look');
+    await use(one, holder, 10);
+    expect(await usedAt(one, holder)).toEqual([8, 510, 1530]);
+  });
+
+  test('are compared in turn, not with each request', async () => {
+    await using one = await startReplica(setting.server.url);
+    const holder = newHolder();
+    for (let count = 0; count < 20; count += 1) await use(one, holder, 1);
+    expect(one.store.asked).toBe(1);
+  });
+
+  test('of another day do not count in this one', async () => {
+    await using one = await startReplica(setting.server.url, { checkMs: 0 });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    one.store.totals.set(holder, known(7, 500));
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() - DAY });
+    try {
+      const { asked } = one.store;
+      await until(
+        async () => (await usedAt(one, holder)) && one.store.asked > asked + 3,
+        'looks at the store',
+      );
+      expect(await usedAt(one, holder)).toEqual([1, 10, 30]);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('of an earlier state of Redis are those of the store again', async () => {
+    await using one = await startReplica(setting.server.url, { checkMs: 300 });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    await setting.server.command('SAVE');
+    await use(one, holder, 90);
+    one.store.totals.set(holder, known(2, 100));
+    await setting.server.kill();
+    await setting.server.start();
+    await until(() => one.client.isUp, 'the connection');
+    await until(async () => String(await usedAt(one, holder)) === '2,100,300', 'the totals of the store');
+  });
+});
+
+describe('what a replica used while it was cut off', () => {
+  test('counts once, whether the store told of it before or not', async () => {
+    await using one = await startReplica(setting.server.url, { checkMs: 0 });
+    await using late = await startReplica(setting.server.url);
+    const holder = newHolder();
+    await use(one, holder, 10);
+    const deliver = async (tokens: number) => {
+      late.limiter.real.charge(holderScopes(holder, LIMITS), tokensOnly(tokens));
+      await late.limiter.real.settled();
+    };
+    // The store has 30 of its 50 tokens by then.
+    one.store.totals.set(holder, known(2, 40));
+    await until(async () => String(await usedAt(one, holder)) === '2,40,120', 'the totals of the store');
+    await deliver(50);
+    expect(await usedAt(one, holder)).toEqual([2, 60, 180]);
+    await deliver(5);
+    expect(await usedAt(one, holder)).toEqual([3, 65, 195]);
+  });
+});
