@@ -2,9 +2,7 @@
 // releases everything: timers, listeners, the upstream's concurrency slot.
 import { GatewayError, wrapError } from '../../errors.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
-import { maskKeys } from '../../telemetry/log/key-mask.ts';
-import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
-import { certainBlame, type Failure, failure, unconnected } from '../../upstream/error-outcome.ts';
+import { failure } from '../../upstream/error-outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
 import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
@@ -17,7 +15,6 @@ import {
   type AttemptObserver,
   type AttemptResult,
   failed,
-  isAnswer,
   type Receiver,
   type RelayRequest,
   resultCodeOf,
@@ -25,7 +22,9 @@ import {
 } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
 import { AttemptDeadlines, type Deadline, END_MS } from './attempt-deadlines.ts';
+import { type AttemptFault, type AttemptStage, faultOfCall, faultOfDeadline } from './attempt-faults.ts';
 import { AttemptOutput } from './attempt-output.ts';
+import { AttemptReport } from './attempt-report.ts';
 import { beginSpan } from './attempt-span.ts';
 import type { Contender, Race } from './hedge.ts';
 
@@ -35,17 +34,13 @@ export class Attempt implements Sink, Source, Contender {
   readonly created: ((created: CreatedObjects) => Promise<void>) | undefined;
   readonly #observer: AttemptObserver;
   readonly #race: Race | undefined;
-  /** For the access log, which names one attempt even if two ran. */
-  #status: number | undefined;
-  #upstreamRequestId: string | undefined;
-  #outcome: string | undefined;
+  readonly #report: AttemptReport;
   #sentAt = performance.now();
   #isSent = false;
   readonly #output = new AttemptOutput();
   /** Set after the client has left while the upstream is still read for its usage. */
   #usageRead: UsageRead | undefined;
   #call: Call | undefined;
-  #span: AttemptSpan | undefined;
   #deadlines: AttemptDeadlines | undefined;
   #receiver: Receiver | undefined;
   #isStream = false;
@@ -61,6 +56,7 @@ export class Attempt implements Sink, Source, Contender {
     this.created = register && ((created) => register(created, target));
     this.#observer = observer;
     this.#race = race;
+    this.#report = new AttemptReport(request, target);
   }
 
   /**
@@ -84,9 +80,9 @@ export class Attempt implements Sink, Source, Contender {
       this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
-      this.#span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
+      this.#report.span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
       const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
-      const [requestId, client, trace] = [exchange.id, exchange.request.headers, this.#span];
+      const [requestId, client, trace] = [exchange.id, exchange.request.headers, this.#report.span];
       const transport = endpoint.session?.transportOf(upstream);
       const about = { requestId, client, forwarded, trace, transport };
       this.#call = upstream.send({ endpoint, body, contentType, accept, fresh, ...about }, this);
@@ -144,8 +140,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   #takeHead(status: number, headers: ResponseHeaders): void {
-    this.#status = status;
-    this.#upstreamRequestId = this.#target.upstream.requestIdIn(headers);
+    this.#report.head(status, this.#target.upstream.requestIdIn(headers));
     if (this.#race === undefined) this.sign();
     if (status !== 200) {
       this.#receiver = new ErrorReader(status, headers, this);
@@ -168,24 +163,9 @@ export class Attempt implements Sink, Source, Contender {
 
   onError(error: GatewayError, delivery: Delivery): void {
     if (this.#settle === undefined) clearTimeout(this.#lingering);
-    else if (delivery === 'no_response') {
-      const stale = { ...failure(error, true), blame: { kind: 'neutral' as const } };
-      this.#finish(failed({ ...stale, staleConnection: true, retry: true, skipsRetryBudget: true }));
-    } else if (delivery === 'body_lost') this.#fail(error, false);
-    else if (delivery === 'not_sent') {
-      this.#isSent = false;
-      // A refused connection may recover in a moment; a connect deadline was already long.
-      const retry = error.code === 'upstream_unreachable' || error.code === 'upstream_proxy_error';
-      this.#finish(failed({ ...unconnected(error), retry }));
-    } else if (this.#receiver === undefined) {
-      // An unusable answer means an unhealthy upstream, and no output reached the client.
-      if (error.code === 'upstream_invalid_response') this.#fail(error, true);
-      else this.#finish(failed(this.#maybeBegun(error)));
-    } else {
-      // The answer broke after its head, so the upstream itself was reachable.
-      const { code, cause } = error;
-      const cut = new GatewayError('stream_incomplete', undefined, { cause });
-      this.#fail(code === 'upstream_unreachable' ? cut : error, true);
+    else {
+      if (delivery === 'not_sent') this.#isSent = false;
+      this.#break(faultOfCall(error, delivery, this.#stage));
     }
   }
 
@@ -210,7 +190,7 @@ export class Attempt implements Sink, Source, Contender {
     const now = performance.now();
     if (this.#output.progress(now)) {
       this.#observer.onOutput(now - this.#sentAt);
-      this.#span?.firstOutput();
+      this.#report.span?.firstOutput();
     }
     if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
   }
@@ -270,12 +250,7 @@ export class Attempt implements Sink, Source, Contender {
 
   /** Makes this attempt the subject of the access log line, until another one signs. In a race, the winner signs. */
   sign(): void {
-    const { access } = this.#request.exchange;
-    access.upstream = this.#target.upstream.name;
-    access.upstream_model = maskKeys(this.#target.model);
-    access.upstream_status = this.#status;
-    access.upstream_request_id = this.#upstreamRequestId;
-    if (this.#outcome !== undefined) access.outcome = this.#outcome;
+    this.#report.sign();
   }
 
   lost(): void {
@@ -300,26 +275,20 @@ export class Attempt implements Sink, Source, Contender {
   readonly #onDeadline = (which: Deadline) => {
     if (which === 'end') this.#endOfBody();
     else {
-      const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
-      const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
-      // Nothing has executed before the request is sent, and nothing has reached the client after the head. In between the
-      // upstream may be executing. After the total deadline no other target is tried.
-      const hasHead = this.#receiver !== undefined;
       const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
       if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
         this.#observer.onSilence(performance.now() - this.#sentAt);
-      if (which === 'connect') this.#finish(failed(unconnected(error)));
-      else if (which === 'upload')
-        this.#finish(failed({ ...this.#maybeBegun(error), blame: certainBlame(code) }));
-      else if (which === 'headers' || (which === 'first_token' && !hasHead))
-        this.#finish(failed(this.#maybeBegun(error)));
-      else this.#fail(error, which !== 'total' && which !== 'search' && hasHead);
+      this.#break(faultOfDeadline(which, this.#deadlines?.awaitsClient === true, this.#stage));
     }
   };
 
-  /** The request was sent, and no response came. */
-  #maybeBegun(error: GatewayError): Failure {
-    return { ...failure(error, this.#request.config.retry.after_send), mayHaveExecuted: true };
+  get #stage(): AttemptStage {
+    return { hasHead: this.#receiver !== undefined, retryAfterSend: this.#request.config.retry.after_send };
+  }
+
+  #break(fault: AttemptFault): void {
+    if (fault.kind === 'failed') this.#finish(fault);
+    else this.#fail(fault.error, fault.tryNextTarget);
   }
 
   readonly #onStop = (reason: GatewayError) => {
@@ -355,8 +324,7 @@ export class Attempt implements Sink, Source, Contender {
     if (settle === undefined) return;
     this.#settle = undefined;
     this.#deadlines?.stop();
-    const { exchange, metrics, meter, facts } = this.#request;
-    exchange.offStop(this.#onStop);
+    this.#request.exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
     if (isWhole && !this.#output.hasBegun) this.#observer.onOutput(undefined);
@@ -365,35 +333,10 @@ export class Attempt implements Sink, Source, Contender {
       this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
       this.#call?.resume();
     } else this.#call?.abort();
-    const { upstream, model: target, price } = this.#target;
-    const outcome = resultCodeOf(result);
-    upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
-    const { usage } = this.#output;
-    this.#span?.end({ outcome, status: this.#status, usage });
-    if (usage !== null && isAnswer(result)) {
-      exchange.access.prompt_tokens = usage.prompt;
-      exchange.access.completion_tokens = usage.completion;
-    }
-    meter.add({
-      upstream: upstream.name,
-      target,
-      provider: upstream.provider,
-      price,
-      ...this.#output.counts(facts),
-      // Pictures and JSON answers are complete or absent.
-      unreported: this.#output.unreported(performance.now(), !facts.stream || facts.outputs !== undefined),
-      isSent: this.#isSent,
-      hasErrorStatus: (this.#status ?? 200) !== 200,
-      outcome,
-    });
-    this.#usageRead?.end(usage !== null);
-    if (result.kind !== 'superseded') {
-      this.#outcome = outcome;
-      if (this.#race === undefined) exchange.access.outcome = outcome;
-      else this.sign();
-    }
-    if (result.kind === 'answered' && outcome !== 'ok')
-      metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
+    const { upstream } = this.#target;
+    upstream.release(resultCodeOf(result), this.#isSent ? performance.now() - this.#sentAt : undefined);
+    this.#report.end(result, this.#output, this.#isSent, this.#race === undefined);
+    this.#usageRead?.end(this.#output.usage !== null);
     this.#race?.leave(this);
     settle(result.kind === 'failed' ? failed(withoutCredential(result.failure, upstream)) : result);
   }
