@@ -1,4 +1,4 @@
-// What a store with a million keys costs, of which a hundred thousand are in use, beside a store with a few: how long a start
+// What a store with many keys costs, of which a part is in use, beside a store with a few: how long a start
 // takes, what a request costs that is the first of its key, what it costs when the key is known, and how much memory all that
 // takes. `node bench/many-keys.ts`; `--help` says the rest.
 import { createHmac, randomBytes } from 'node:crypto';
@@ -9,21 +9,25 @@ import { parseArgs } from 'node:util';
 import { argon2id, hash } from 'argon2';
 import { Pool } from 'undici';
 import { type Bench, MANY_FILES, tell, withBench } from './bench.ts';
-import { fillBlocks } from './blocks.ts';
 import { cpuMicroseconds, residentBytes } from './cpu.ts';
-import { figureOf, quantile, type Row } from './figures.ts';
+import { quantile, type Row, rowsOf, type Sample } from './figures.ts';
 import { requestBody } from './load/traffic.ts';
-import { circumstances, describe } from './machine.ts';
+import { circumstances, loadBefore } from './machine.ts';
+import { wholeNumber } from './options.ts';
+import { isWholeRun, publishSection } from './publish.ts';
 import { type Section, tableOf } from './section.ts';
 import { type GatewaySubject, issueKey, startGateway, writeConfig } from './subjects/gateway.ts';
 
-const USAGE = `node bench/many-keys.ts [--keys N] [--active N] [--write]
+const USAGE = `node bench/many-keys.ts [--keys N] [--active N] [--rounds N] [--write]
 
-  --keys N    keys in the store (default 1000000)
-  --active N  how many of them are used (default 100000)
+  --keys N    keys in the store (default 100000)
+  --active N  how many of them are used (default 20000)
+  --rounds N  how often each key and the hot ones are used again, in turns (default 5)
   --write     also write the figures into docs/performance.md
 `;
 
+/** The lengths of a run that counts. */
+const WHOLE = { keys: 100_000, active: 20_000, rounds: 5 };
 /** Of a store with few keys, all of them in use. */
 const FEW = 100;
 /** Requests under way at once. */
@@ -37,7 +41,6 @@ const BATCH = 50_000;
 interface Filled {
   readonly configFile: string;
   readonly active: readonly string[];
-  readonly fill_s: number;
   readonly store_mib: number;
 }
 
@@ -48,7 +51,6 @@ async function fill(bench: Bench, folder: string, keys: number, active: number):
   await issueKey(bench.processes, configFile);
   const file = join(folder, 'tollgate.db');
   const secret = readFileSync(`${file}.secret`, 'utf8').trim();
-  const began = performance.now();
   const used: string[] = [];
   const prefixes = new Set<string>();
   const database = new DatabaseSync(file);
@@ -84,10 +86,16 @@ async function fill(bench: Bench, folder: string, keys: number, active: number):
   database.exec('pragma wal_checkpoint(truncate)');
   database.close();
   const store_mib = statSync(file).size / 2 ** 20;
-  return { configFile, active: used, fill_s: (performance.now() - began) / 1000, store_mib };
+  return { configFile, active: used, store_mib };
 }
 
-async function measure(bench: Bench, name: string, keys: number, active: number): Promise<Row> {
+interface Options {
+  readonly keys: number;
+  readonly active: number;
+  readonly rounds: number;
+}
+
+async function measure(bench: Bench, name: string, { keys, active, rounds }: Options): Promise<Row[]> {
   const folder = join(bench.folder, `keys-${keys}`);
   const filled = await fill(bench, folder, keys, active);
   const began = performance.now();
@@ -116,31 +124,37 @@ async function measure(bench: Bench, name: string, keys: number, active: number)
   // nothing that collects garbage comes between the second time and what it is compared with.
   const hot = Array.from({ length: 20_000 }, (_, index) => filled.active[index % FEW] ?? '');
   await askAll(gateway, hot);
-  tell(`${name}: the second request of each key`);
-  const second = await askAll(gateway, filled.active);
-  const again = await askAll(gateway, hot);
+  const samples: Sample[] = [];
+  for (let number = 1; number <= rounds; number += 1) {
+    const second = await askAll(gateway, filled.active);
+    const again = await askAll(gateway, hot);
+    const second_of_hot = second.cpu_us / again.cpu_us;
+    tell(
+      `${name} ${number}/${rounds}: each key again takes ${second_of_hot.toFixed(2)} times as long as hot ones`,
+    );
+    samples.push({
+      second_p50_ms: second.p50_ms,
+      second_p99_ms: second.p99_ms,
+      second_cpu_us: second.cpu_us,
+      hot_cpu_us: again.cpu_us,
+      second_of_hot,
+    });
+  }
   const after_mib = await mib();
   await gateway.stop();
-  const figures = {
-    fill_s: filled.fill_s,
+  const once = {
+    keys,
+    active,
     store_mib: filled.store_mib,
     start_ms,
     first_p50_ms: first.p50_ms,
     first_p99_ms: first.p99_ms,
     first_cpu_us: first.cpu_us,
-    second_p50_ms: second.p50_ms,
-    second_p99_ms: second.p99_ms,
-    second_cpu_us: second.cpu_us,
-    hot_cpu_us: again.cpu_us,
-    second_of_hot: second.cpu_us / again.cpu_us,
     before_mib,
     after_mib,
     bytes_per_key: ((after_mib - before_mib) * 2 ** 20) / active,
   };
-  return {
-    name,
-    figures: Object.fromEntries(Object.entries(figures).map(([field, value]) => [field, figureOf([value])])),
-  };
+  return rowsOf(new Map([[name, [once, ...samples]]]));
 }
 
 /** Resolves when the store has all usage, which is part of what its requests cost. */
@@ -190,8 +204,9 @@ async function main(argv: string[]): Promise<void> {
   const { values } = parseArgs({
     args: argv,
     options: {
-      keys: { type: 'string', default: '1000000' },
-      active: { type: 'string', default: '100000' },
+      keys: { type: 'string', default: `${WHOLE.keys}` },
+      active: { type: 'string', default: `${WHOLE.active}` },
+      rounds: { type: 'string', default: `${WHOLE.rounds}` },
       write: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
@@ -200,20 +215,23 @@ async function main(argv: string[]): Promise<void> {
     process.stdout.write(USAGE);
     return;
   }
-  const [keys, active] = [Number(values.keys), Number(values.active)];
-  if (!Number.isInteger(keys) || !Number.isInteger(active) || active < FEW || active > keys) {
+  const number = (name: keyof Options) => wholeNumber(name, values[name], 10_000_000);
+  const options = { keys: number('keys'), active: number('active'), rounds: number('rounds') };
+  const { keys, active, rounds } = options;
+  if (active < FEW || active > keys)
     throw new Error(`--active is a whole number from ${FEW}, and --keys one that is not below it`);
-  }
-  const lengths = { rounds: 1, seconds: 1 };
-  const rows = await withBench({ ...lengths, peer: false, warmUpRequests: 64 }, async (bench) => [
-    await measure(bench, `${FEW} keys, all used`, FEW, FEW),
-    await measure(bench, `${keys} keys, ${active} used`, keys, active),
+  const load = loadBefore();
+  const rows = await withBench({ rounds, seconds: 1, peer: false, warmUpRequests: 64 }, async (bench) => [
+    ...(await measure(bench, 'few keys', { keys: FEW, active: FEW, rounds })),
+    ...(await measure(bench, 'many keys', options)),
   ]);
   const section: Section = {
     id: 'keys',
     title: 'SQLite',
     note: '',
     columns: [
+      { field: 'keys', heading: 'keys', digits: 0 },
+      { field: 'active', heading: 'used', digits: 0 },
       { field: 'store_mib', heading: 'store MiB', digits: 0 },
       { field: 'start_ms', heading: 'start ms', digits: 0 },
       { field: 'first_cpu_us', heading: 'first CPU µs', digits: 0 },
@@ -231,10 +249,9 @@ async function main(argv: string[]): Promise<void> {
     rows,
   };
   process.stdout.write(`\n${tableOf(section)}`);
-  if (values.write) {
-    const command = ['node bench/many-keys.ts', ...argv].join(' ');
-    fillBlocks({ keys: `${tableOf(section)}\nFrom \`${command}\`: ${describe(circumstances(undefined))}.` });
-  }
+  const command = ['node bench/many-keys.ts', ...argv].join(' ');
+  if (values.write)
+    publishSection(section, { command, load }, circumstances(undefined), isWholeRun(options, WHOLE));
 }
 
 await main(process.argv.slice(2)).catch((error) => {

@@ -2,8 +2,8 @@
 // emulated, where one's own allows too few open files. `node bench/many-streams.ts`; `--help` says the rest.
 import { parseArgs } from 'node:util';
 import { tell, withBench } from './bench.ts';
-import { fillBlocks } from './blocks.ts';
-import { circumstances, describe } from './machine.ts';
+import { circumstances, loadBefore } from './machine.ts';
+import { publishRun, publishText } from './publish.ts';
 import { MANY_STREAMS, streamsAtOnce } from './scenarios/many-streams.ts';
 import { tableOf } from './section.ts';
 
@@ -42,6 +42,7 @@ async function main(argv: string[]): Promise<void> {
       throw new Error(`--${name} is a whole number from 1 to 10000000`);
     asked[name] = value;
   }
+  const load = loadBefore();
   const lengths = { rounds: 1, seconds: 1 };
   const section = await withBench({ ...lengths, peer: false, warmUpRequests: 64 }, (bench) =>
     streamsAtOnce(bench, asked),
@@ -49,10 +50,10 @@ async function main(argv: string[]): Promise<void> {
   process.stdout.write(`\n${tableOf(section)}\n${section.note}\n`);
   if (values.write) {
     const command = ['node bench/many-streams.ts', ...argv].join(' ');
-    const where = describe(circumstances(undefined));
-    fillBlocks({
-      'many-streams': `${tableOf(section)}\n${section.note}\n\nFrom \`${command}\`: ${where}.`,
-    });
+    const where = circumstances(undefined);
+    publishText('many-streams', `${tableOf(section)}\n${section.note}`, command, where);
+    const isWhole = asked.streams >= MANY_STREAMS.streams;
+    publishRun({ block: 'many-streams', sections: [section], command, load }, where, isWhole);
   }
 }
 

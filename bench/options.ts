@@ -10,3 +10,6 @@ export function wholeNumber(name: string, text: unknown, max: number): number {
   if (Number.isInteger(value) && value >= 1 && value <= max) return value;
   throw new Error(`--${name} is a whole number from 1 to ${max}`);
 }
+
+/** The exit code of a bench whose figures are there, and miss their target. */
+export const MISSED = 2;

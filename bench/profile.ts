@@ -6,9 +6,9 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
 import { type Bench, CONCURRENCY, tell, warmUp, withBench } from './bench.ts';
-import { fillBlocks } from './blocks.ts';
 import { figureOf, type Row } from './figures.ts';
-import { circumstances, describe } from './machine.ts';
+import { circumstances } from './machine.ts';
+import { publishText } from './publish.ts';
 import { costOf, requestRound, streamRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
@@ -234,9 +234,7 @@ async function main(argv: string[]): Promise<void> {
   if (values.write) {
     const command = ['node bench/profile.ts', ...argv].join(' ');
     const name = values.streams ? 'profile-chunk' : 'profile-request';
-    fillBlocks({
-      [name]: `${tableOf(section)}\nFrom \`${command}\`: ${describe(circumstances(undefined))}.`,
-    });
+    publishText(name, tableOf(section), command, circumstances(undefined));
   }
 }
 

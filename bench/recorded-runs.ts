@@ -1,38 +1,29 @@
-// The runs that were recorded: a figure that holds in one run alone is no result. For each, the targets and what the references cost in the
-// same run. It measures nothing.
+// The runs that were recorded: a figure that holds in one run alone is no result. A run is that of one command, of its default lengths or
+// longer; it has the figures of the targets, and those of the references in the same run. It measures nothing.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
+import type { Figure } from './figures.ts';
+import type { Circumstances } from './machine.ts';
 import { figureIn, markdownTable, type Section } from './section.ts';
-import { judge } from './targets.ts';
+import { type At, blockOf, judge, RUN_BLOCK, TARGETS } from './targets.ts';
 
 const FILE = new URL('./runs.json', import.meta.url);
-/** A target holds when it was met in so many runs. */
-export const RUNS_NEEDED = 3;
-/** Columns of the table. */
+/** Of each command. */
 const MAX_SHOWN = 6;
 
+const PROXIES = ['nginx', 'Node, sockets', 'Node, server', 'Node, http-proxy-3', 'gateway'];
 const REFERENCES = [
-  [
-    'CPU µs per JSON answer',
-    'requests',
-    'cpu_us',
-    ['nginx', 'Node, sockets', 'Node, server', 'Node, http-proxy-3', 'gateway'],
-  ],
-  [
-    'JSON answers a second',
-    'requests',
-    'per_second',
-    ['direct', 'nginx', 'Node, sockets', 'Node, server', 'Node, http-proxy-3', 'gateway'],
-  ],
-  [
-    'CPU µs per chunk',
-    'chunks',
-    'cpu_us',
-    ['nginx', 'Node, sockets', 'Node, server', 'Node, http-proxy-3', 'gateway'],
-  ],
-] as const;
+  { text: 'CPU µs per JSON answer', section: 'requests', field: 'cpu_us', rows: PROXIES },
+  { text: 'JSON answers a second', section: 'requests', field: 'per_second', rows: ['direct', ...PROXIES] },
+  { text: 'CPU µs per chunk', section: 'chunks', field: 'cpu_us', rows: PROXIES },
+  { text: 'CPU µs per stream of three frames', section: 'brief-streams', field: 'cpu_us', rows: PROXIES },
+].flatMap(({ text, section, field, rows }) =>
+  rows.map((row) => ({ text: `${text}, ${row}`, at: [section, row, field] as const })),
+);
 
 const run = z.object({
+  /** The block of docs/performance.md that names the command. */
+  block: z.string(),
   date: z.string(),
   machine: z.string(),
   versions: z.string(),
@@ -40,16 +31,8 @@ const run = z.object({
   command: z.string(),
   /** Load of the machine before the run. */
   load: z.number(),
-  /** Medians. */
-  targets: z.array(
-    z.object({
-      target: z.string(),
-      limit: z.string(),
-      measured: z.number().nullable(),
-      met: z.enum(['yes', 'no', 'not measured']),
-    }),
-  ),
-  references: z.array(z.object({ name: z.string(), measured: z.number().nullable() })),
+  /** By section, row and field. */
+  figures: z.record(z.string(), z.object({ median: z.number(), min: z.number(), max: z.number() })),
 });
 
 export type RecordedRun = z.infer<typeof run>;
@@ -60,57 +43,76 @@ export function readRuns(): RecordedRun[] {
 }
 
 export function addRun(
-  report: Pick<RecordedRun, 'date' | 'machine' | 'versions' | 'commit' | 'command'> & {
+  {
+    block,
+    command,
+    load,
+    sections,
+  }: Pick<RecordedRun, 'block' | 'command' | 'load'> & {
     readonly sections: readonly Section[];
   },
-  load: number,
+  { date, machine, versions, commit }: Circumstances,
 ): RecordedRun[] {
-  const { sections, date, machine, versions, commit, command } = report;
-  const references = REFERENCES.flatMap(([what, section, field, rows]) =>
-    rows.map((row) => ({
-      name: `${what}, ${row}`,
-      measured: figureIn(sections, section, row, field)?.median ?? null,
-    })),
-  );
-  const targets = judge(sections).map(({ measured, ...each }) => ({
-    ...each,
-    measured: measured?.median ?? null,
-  }));
-  const added = { date, machine, versions, commit, command, load, targets, references };
-  const all = [...readRuns(), added];
+  const limits = TARGETS.flatMap(({ at, or }) => (or === undefined ? [at] : [at, or.at]));
+  const figures: Record<string, Figure> = {};
+  for (const at of [...limits, ...REFERENCES.map((reference) => reference.at)]) {
+    const figure = figureIn(sections, ...at);
+    if (figure !== undefined) figures[nameOf(at)] = figure;
+  }
+  const all = [...readRuns(), { block, date, machine, versions, commit, command, load, figures }];
   writeFileSync(FILE, `${JSON.stringify(all, null, 2)}\n`);
   return all;
 }
 
-/** Of the last runs: a column for each, and in how many of all runs that measured it a target was met. */
-export function runsTable(runs: readonly RecordedRun[]): string {
-  const shown = runs.slice(-MAX_SHOWN);
-  const latest = runs.at(-1);
-  if (latest === undefined) return 'No run has been recorded.\n';
-  const number = (value: number | null | undefined) =>
-    value === null || value === undefined ? '' : `${Number(value.toPrecision(3))}`;
-  const targets = latest.targets.map(({ target, limit }) => {
-    const of = ({ targets: all }: RecordedRun) => all.find((each) => each.target === target);
-    const measured = runs.map(of).filter((each) => each !== undefined && each.met !== 'not measured');
-    const met = measured.filter((each) => each?.met === 'yes').length;
-    return [
-      target,
-      limit,
-      ...shown.map((each) => number(of(each)?.measured)),
-      `${met} of ${measured.length}`,
-    ];
+function nameOf(at: At): string {
+  return at.join('/');
+}
+
+const findIn = (each: RecordedRun | undefined) => (at: At) => each?.figures[nameOf(at)];
+
+/** Each target with what the last run of its command measured, and in how many of all runs that measured it it was met. */
+export function targetsOfRuns(runs: readonly RecordedRun[]): string {
+  const rows = TARGETS.map((target) => {
+    const block = blockOf(target);
+    const all = runs.filter((each) => each.block === block).map((each) => judge(target, findIn(each)));
+    const { text, limit, measured, met } = all.at(-1) ?? judge(target, () => undefined);
+    const measuring = all.filter((each) => each.met !== 'not measured');
+    const count = measuring.filter((each) => each.met === 'yes').length;
+    const where = block === RUN_BLOCK ? `\`${target.at[0]}\` of RESULTS.md` : `block \`${block}\``;
+    return [text, limit, measured, met, `${count} of ${measuring.length}`, where];
   });
-  const references = latest.references.map(({ name }) => [
-    name,
-    '',
-    ...shown.map(({ references: all }) => number(all.find((each) => each.name === name)?.measured)),
-    '',
+  return markdownTable(['Target', 'limit', 'measured', 'met', 'in runs', 'figure'], rows);
+}
+
+/** The references in the last runs, and which runs there are of all commands. */
+export function runsTable(runs: readonly RecordedRun[]): string {
+  if (runs.length === 0) return 'No run has been recorded.\n';
+  const measuring = runs.filter(({ block }) => block === RUN_BLOCK).slice(-MAX_SHOWN);
+  const number = (figure: Figure | undefined) =>
+    figure === undefined ? '' : `${Number(figure.median.toPrecision(3))}`;
+  const references = REFERENCES.map(({ text, at }) => [
+    text,
+    ...measuring.map((each) => number(findIn(each)(at))),
   ]);
-  const heads = shown.map(({ date }) => date.slice(0, 16).replace('T', ' '));
-  const table = markdownTable(['Run', 'limit', ...heads, 'met'], [...targets, ...references]);
-  const where = shown.map(
-    ({ date, machine, versions, commit, load, command }) =>
-      `- ${date}: ${machine}; ${versions}; commit ${commit}; load before it ${load}; \`${command}\`\n`,
+  const heads = measuring.map(({ date }) => date.slice(0, 16).replace('T', ' '));
+  const table = measuring.length === 0 ? '' : `${markdownTable(['References', ...heads], references)}\n`;
+  const shown = runs.filter((each) =>
+    runs
+      .filter(({ block }) => block === each.block)
+      .slice(-MAX_SHOWN)
+      .includes(each),
   );
-  return `${table}\n${where.join('')}`;
+  const origins = shown.map(({ block, date, commit, load, command, machine, versions }) => [
+    date,
+    block,
+    commit,
+    `${load}`,
+    `${machine}; ${versions}`,
+    `\`${command}\``,
+  ]);
+  const origin = markdownTable(
+    ['Run', 'block', 'commit', 'load before it', 'machine and versions', 'command'],
+    origins,
+  );
+  return `${table}${origin}`;
 }

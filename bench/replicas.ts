@@ -7,11 +7,11 @@ import { z } from 'zod';
 import { query, startPostgres } from '../test/helpers/postgres.ts';
 import { type RedisServer, startRedis } from '../test/helpers/redis.ts';
 import { type Bench, CONCURRENCY, tell, warmUp, withBench } from './bench.ts';
-import { fillBlocks } from './blocks.ts';
 import { cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
-import { circumstances, describe } from './machine.ts';
+import { circumstances, loadBefore } from './machine.ts';
 import { wholeNumber } from './options.ts';
+import { isWholeRun, publishSection } from './publish.ts';
 import { requestRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
@@ -19,13 +19,18 @@ import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
 const USAGE = `node bench/replicas.ts [--replicas N] [--rounds N] [--requests N] [--write]
 
   --replicas N  most replicas (default 3)
-  --rounds N    rounds of each number of replicas (default 5)
-  --requests N  requests of a round to each replica (default 10000)
+  --rounds N    rounds of each number of replicas (default 7)
+  --requests N  requests of a round to each replica (default 8000)
   --write       also write the figures into docs/performance.md
 
 Needs Linux, redis-server and PostgreSQL, which are installed where that is possible.
 `;
 
+/** The lengths of a run that counts. */
+const WHOLE = { replicas: 3, rounds: 7, requests: 8_000 };
+/** All are compared, so all are warm: what is compiled in a replica runs in the process alone, too. */
+const WARM_UP_REQUESTS = 50_000;
+const ALONE = 'one process, SQLite';
 const SECRET = 'a secret of the bench';
 const pids = z.array(z.object({ pid: z.number() }));
 
@@ -92,14 +97,15 @@ async function round(
 }
 
 interface Options {
-  readonly most: number;
+  readonly replicas: number;
   readonly rounds: number;
   readonly requests: number;
 }
 
-async function measure(bench: Bench, { most, rounds, requests }: Options): Promise<Section> {
+async function measure(bench: Bench, { replicas: most, rounds, requests }: Options): Promise<Section> {
   await using stack = new AsyncDisposableStack();
   const shared = await openShared(stack);
+  const warm = Math.min(WARM_UP_REQUESTS, 10 * requests);
   const replicas: GatewaySubject[] = [];
   for (let number = 1; number <= most; number += 1) {
     const [first] = replicas;
@@ -110,21 +116,27 @@ async function measure(bench: Bench, { most, rounds, requests }: Options): Promi
       config: shared.config,
       ...(first === undefined ? {} : { key: first.key }),
     });
-    await warmUp(bench.processes, replica, requests);
+    await warmUp(bench.processes, replica, warm);
     replicas.push(replica);
   }
-  await warmUp(bench.processes, bench.gateway, requests);
+  await warmUp(bench.processes, bench.gateway, warm);
   const fleets = replicas.map((_, index) => ({
     name: `${index + 1} ${index === 0 ? 'replica' : 'replicas'}`,
     members: replicas.slice(0, index + 1),
     shared,
   }));
-  const all = [{ name: 'one process, SQLite', members: [bench.gateway], shared: undefined }, ...fleets];
+  const all = [{ name: ALONE, members: [bench.gateway], shared: undefined }, ...fleets];
   const results = new Map<string, Sample[]>(all.map(({ name }) => [name, []]));
   for (let number = 1; number <= rounds; number += 1) {
+    const samples = new Map<string, Sample>();
     for (const { name, members, shared: used } of number % 2 === 1 ? all : all.toReversed()) {
-      results.get(name)?.push(await round(bench, members, requests, used));
+      samples.set(name, await round(bench, members, requests, used));
       tell(`replicas ${number}/${rounds}  ${name}`);
+    }
+    const alone = samples.get(ALONE)?.['cpu_us'] ?? Number.NaN;
+    for (const [name, sample] of samples) {
+      const of_one = name === ALONE ? undefined : (sample['cpu_us'] ?? Number.NaN) / alone;
+      results.get(name)?.push({ ...sample, of_one });
     }
   }
   return {
@@ -133,6 +145,7 @@ async function measure(bench: Bench, { most, rounds, requests }: Options): Promi
     note: '',
     columns: [
       { field: 'cpu_us', heading: 'in a replica µs', digits: 1 },
+      { field: 'of_one', heading: 'of one process', digits: 2, unit: 'x' },
       { field: 'redis_us', heading: 'in Redis µs', digits: 1 },
       { field: 'commands', heading: 'commands of Redis, with those in scripts', digits: 2 },
       { field: 'postgres_us', heading: 'in PostgreSQL µs', digits: 1 },
@@ -145,9 +158,9 @@ async function main(argv: string[]): Promise<void> {
   const { values } = parseArgs({
     args: argv,
     options: {
-      replicas: { type: 'string', default: '3' },
-      rounds: { type: 'string', default: '5' },
-      requests: { type: 'string', default: '10000' },
+      replicas: { type: 'string', default: `${WHOLE.replicas}` },
+      rounds: { type: 'string', default: `${WHOLE.rounds}` },
+      requests: { type: 'string', default: `${WHOLE.requests}` },
       write: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
@@ -157,18 +170,16 @@ async function main(argv: string[]): Promise<void> {
     return;
   }
   const number = (name: 'replicas' | 'rounds' | 'requests') => wholeNumber(name, values[name], 1_000_000);
-  const options = { most: number('replicas'), rounds: number('rounds'), requests: number('requests') };
+  const options = { replicas: number('replicas'), rounds: number('rounds'), requests: number('requests') };
   const lengths = { rounds: options.rounds, seconds: 1 };
+  const load = loadBefore();
   const section = await withBench({ ...lengths, peer: false, warmUpRequests: 64 }, (bench) =>
     measure(bench, options),
   );
   process.stdout.write(`\n${tableOf(section)}`);
-  if (values.write) {
-    const command = ['node bench/replicas.ts', ...argv].join(' ');
-    fillBlocks({
-      replicas: `${tableOf(section)}\nFrom \`${command}\`: ${describe(circumstances(undefined))}.`,
-    });
-  }
+  const command = ['node bench/replicas.ts', ...argv].join(' ');
+  if (values.write)
+    publishSection(section, { command, load }, circumstances(undefined), isWholeRun(options, WHOLE));
 }
 
 await main(process.argv.slice(2)).catch((error) => {

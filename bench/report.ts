@@ -1,7 +1,7 @@
 // The results of a run as text: for a terminal, and as the page that is kept. It measures nothing.
 import { z } from 'zod';
 import type { Circumstances } from './machine.ts';
-import { type Section, tableOf } from './section.ts';
+import { figureIn, type Section, tableOf } from './section.ts';
 import { targetsTable } from './targets.ts';
 
 export interface Report extends Circumstances {
@@ -67,7 +67,7 @@ export function merge(earlier: unknown, measured: Report, order: readonly string
 /** All tables, and the targets below them. */
 export function tables({ sections }: Report): string {
   const parts = sections.map((section) => tableOf(section) || `${section.title}: ${section.note}\n`);
-  return [...parts, targetsTable(sections)].join('\n');
+  return [...parts, targetsTable((at) => figureIn(sections, ...at))].join('\n');
 }
 
 export function page(report: Report): string {
@@ -86,12 +86,12 @@ Written by \`${command}\`. Figures of different machines do not compare; ratios 
 
 ## Targets
 
-${targetsTable(sections)}
-By medians; the spread is in brackets.
+${targetsTable((at) => figureIn(sections, ...at))}
+By medians; the spread is in brackets. Targets of other benches are in docs/performance.md.
 
 ## Method
 
-Medians of ${rounds} rounds of about ${seconds} s, with the least and the greatest in brackets. In every round all rows of a table have
+Medians of ${rounds} rounds of about ${seconds} s (of three where no target needs more), with the least and the greatest in brackets. In every round all rows of a table have
 their turn, every second round backwards, so that a slow moment of the machine hits all. Ratios ("gateway uses": CPU time of the
 gateway divided by that of the row; "gateway does": the same of throughput) and differences ("added": over the upstream asked
 directly) are taken within a round.

@@ -4,18 +4,16 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type Bench, type BenchOptions, tell, withBench } from './bench.ts';
-import { fillBlocks } from './blocks.ts';
 import { checkRatios, describeCheck, readBaseline, writeBaseline } from './check.ts';
 import { circumstances, loadBefore } from './machine.ts';
 import { wholeNumber } from './options.ts';
-import { addRun, runsTable } from './recorded-runs.ts';
+import { isWholeRun, publishRun, publishText } from './publish.ts';
 import { merge, page, type Report, tables } from './report.ts';
 import { bodies } from './scenarios/bodies.ts';
 import { chunks } from './scenarios/chunks.ts';
 import { coldKeys, fleetKeys } from './scenarios/cold-keys.ts';
 import { coldStart } from './scenarios/cold-start.ts';
 import { fullRate } from './scenarios/full-rate.ts';
-import { manyStreams } from './scenarios/many-streams.ts';
 import { memory } from './scenarios/memory.ts';
 import { middleBodies } from './scenarios/middle-bodies.ts';
 import { paced } from './scenarios/paced.ts';
@@ -26,7 +24,7 @@ import { throughput } from './scenarios/throughput.ts';
 import { missing, type Section, tableOf } from './section.ts';
 import { BARE_NAMES } from './subjects/bare.ts';
 import { nginxProgram } from './subjects/nginx.ts';
-import { targetsTable } from './targets.ts';
+import { RUN_BLOCK } from './targets.ts';
 
 const SCENARIOS: readonly Scenario[] = [
   throughput,
@@ -40,7 +38,6 @@ const SCENARIOS: readonly Scenario[] = [
   peers,
   coldStart,
   coldKeys,
-  manyStreams,
   fleetKeys,
 ];
 const NAMES = SCENARIOS.map(({ id, isLong }) => `${id}${isLong === true ? '*' : ''}`).join(', ');
@@ -48,7 +45,7 @@ const RESULTS = fileURLToPath(new URL('./RESULTS.md', import.meta.url));
 const RESULTS_JSON = fileURLToPath(new URL('./results.json', import.meta.url));
 
 /** The lengths of a run that counts. */
-const WHOLE = { rounds: 5, seconds: 4, warmUpRequests: 200_000 };
+const WHOLE = { rounds: 5, seconds: 3, warmUpRequests: 200_000 };
 const BUILD = fileURLToPath(new URL('../tools/build.ts', import.meta.url));
 const BUILD_MS = 10 * 60_000;
 
@@ -60,12 +57,13 @@ npm run bench -- --short [--record]
   --long        also what takes minutes or needs Redis and PostgreSQL (marked * below)
   --only NAMES  only these, separated by commas: ${NAMES}
   --rounds N    rounds of each kind (default 5)
-  --seconds N   length of a round (default 4)
+  --seconds N   length of a round (default 3)
   --warm-up N   requests before anything is measured (default 200000, which is what the compiler takes to settle)
   --json        figures as JSON on stdout
   --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
                 with --only, what was written before stays, where it is of the same machine, versions, commit and lengths;
-                without it, and with the default lengths or longer ones, the run is added to bench/runs.json, which has all of them
+                without it, and with the default lengths or longer ones, the run is recorded in bench/runs.json, which the tables of
+                targets are made of
 
   --short       less than a minute: CPU time against a bare http-proxy-3's, and exit code 1 if the ratio is more than 25 %
                 above that of bench/baseline.json
@@ -113,26 +111,26 @@ async function main(argv: string[]): Promise<number> {
     if (values.short) return await short(options, values.record);
     const scenarios = chosen(values.only, values.long);
     const load = loadBefore();
-    const sections = await measure(options, scenarios);
-    const measured: Report = {
-      ...circumstances(await nginxProgram()),
-      ...lengths,
-      command: ['npm run bench --', ...argv].join(' '),
-      sections,
-    };
+    const command = ['npm run bench --', ...argv].join(' ');
+    const where = circumstances(await nginxProgram());
     const order = SCENARIOS.flatMap(({ sections: ids }) => ids);
-    const report = values.write && values.only !== undefined ? merge(kept(), measured, order) : measured;
+    const reportOf = (sections: readonly Section[]): Report => {
+      const measured: Report = { ...where, ...lengths, command, sections };
+      return values.only === undefined ? measured : merge(earlier, measured, order);
+    };
+    const earlier = kept();
+    // After each scenario: what is measured stays when a later one ends the run.
+    const sections = await measure(options, scenarios, (done) => {
+      if (values.write) write(reportOf(done));
+    });
+    const report = reportOf(sections);
     process.stdout.write(values.json ? `${JSON.stringify(report, null, 2)}\n` : `\n${tables(report)}`);
     if (values.write) {
-      writeFileSync(RESULTS, page(report));
-      writeFileSync(RESULTS_JSON, `${JSON.stringify(report, null, 2)}\n`);
-      const origin = `From \`${report.command}\`, commit ${report.commit}.`;
-      fillBlocks({ targets: `${targetsTable(report.sections)}\n${origin}` });
-      const others = report.sections.find(({ id }) => id === 'peers');
-      if (others !== undefined) fillBlocks({ peers: `${tableOf(others)}\n${others.note}\n\n${origin}` });
-      if (isWhole(values.only, { ...lengths, warmUpRequests }))
-        fillBlocks({ runs: runsTable(addRun(measured, load)) });
-      else tell('bench: the run is not recorded: it has fewer scenarios, or is shorter, than a whole one');
+      const others = sections.find(({ id }) => id === 'peers');
+      if (others !== undefined && others.rows.length > 0)
+        publishText('peers', `${tableOf(others)}\n${others.note}`, command, where);
+      const isWhole = values.only === undefined && isWholeRun({ ...lengths, warmUpRequests }, WHOLE);
+      publishRun({ block: RUN_BLOCK, sections, command, load }, where, isWhole);
     }
     return 0;
   } catch (error) {
@@ -142,12 +140,9 @@ async function main(argv: string[]): Promise<number> {
   }
 }
 
-/** A part of a run, or a short one, is no run: its figures are written, and not recorded. */
-function isWhole(only: string | undefined, lengths: typeof WHOLE): boolean {
-  const { rounds, seconds, warmUpRequests } = WHOLE;
-  const isLong =
-    lengths.rounds >= rounds && lengths.seconds >= seconds && lengths.warmUpRequests >= warmUpRequests;
-  return only === undefined && isLong;
+function write(report: Report): void {
+  writeFileSync(RESULTS, page(report));
+  writeFileSync(RESULTS_JSON, `${JSON.stringify(report, null, 2)}\n`);
 }
 
 /** The results of the last run that was written. */
@@ -168,13 +163,24 @@ function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
   });
 }
 
-async function measure(options: BenchOptions, scenarios: readonly Scenario[]): Promise<Section[]> {
+/** @param done is told the sections so far after each scenario */
+async function measure(
+  options: BenchOptions,
+  scenarios: readonly Scenario[],
+  done: (sections: readonly Section[]) => void,
+): Promise<Section[]> {
   return withBench({ ...options, bare: BARE_NAMES }, async (bench) => {
     const sections: Section[] = [];
     // What operators start, and what starts and memory at rest are measured of.
     await bench.processes.run(process.execPath, [BUILD], BUILD_MS);
-    for (const scenario of scenarios)
-      sections.push(...(await attempt(bench, scenario, sections, options.signal)));
+    const failed: string[] = [];
+    for (const scenario of scenarios) {
+      const began = performance.now();
+      sections.push(...(await attempt(bench, scenario, sections, failed, options.signal)));
+      tell(`${scenario.id}: ${((performance.now() - began) / 1000).toFixed(0)} s`);
+      done(sections);
+    }
+    for (const why of failed) tell(`bench: ${why}`);
     return sections;
   });
 }
@@ -184,6 +190,7 @@ async function attempt(
   bench: Bench,
   scenario: Scenario,
   known: readonly Section[],
+  failed: string[],
   signal: AbortSignal | undefined,
 ): Promise<readonly Section[]> {
   try {
@@ -191,7 +198,8 @@ async function attempt(
   } catch (error) {
     if (signal?.aborted === true) throw error;
     const why = error instanceof Error ? error.message : String(error);
-    tell(`bench: ${scenario.id} failed: ${why}`);
+    tell(`${scenario.id} failed: ${why}`);
+    failed.push(`${scenario.id} failed, the others did not; again with --only ${scenario.id}: ${why}`);
     process.exitCode = 1;
     return [missing(scenario.id, scenario.id, why)];
   }

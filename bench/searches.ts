@@ -13,10 +13,10 @@ import { SqliteQueue } from '../src/store/sqlite/sqlite-queue.ts';
 import type { Store } from '../src/store/store.ts';
 import { startPostgres } from '../test/helpers/postgres.ts';
 import { tempDir } from '../test/helpers/wait.ts';
-import { fillBlocks } from './blocks.ts';
 import { childrenOf, cpuMicroseconds } from './cpu.ts';
 import { figureOf } from './figures.ts';
-import { circumstances, describe } from './machine.ts';
+import { circumstances } from './machine.ts';
+import { publishText } from './publish.ts';
 import { markdownTable } from './section.ts';
 import { fillStatements, MAX_HOLDERS, type Search, searches } from './subjects/many-holders.ts';
 
@@ -212,12 +212,8 @@ async function main(argv: string[]): Promise<void> {
     tables.push(await measure(address, options));
   }
   process.stdout.write(`\n${tables.join('\n')}`);
-  if (values.write) {
-    const command = ['node bench/searches.ts', ...argv].join(' ');
-    fillBlocks({
-      searches: `${tables.join('\n')}\nFrom \`${command}\`: ${describe(circumstances(undefined))}.`,
-    });
-  }
+  const command = ['node bench/searches.ts', ...argv].join(' ');
+  if (values.write) publishText('searches', tables.join('\n'), command, circumstances(undefined));
 }
 
 await main(process.argv.slice(2)).catch((error) => {

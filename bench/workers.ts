@@ -8,26 +8,28 @@ import { parseArgs } from 'node:util';
 import { startRedis } from '../test/helpers/redis.ts';
 import { limitCpu } from '../test/process/cpu-quota.ts';
 import { type Bench, tell, withBench } from './bench.ts';
-import { fillBlocks } from './blocks.ts';
 import { childrenOf, cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
-import { circumstances, describe } from './machine.ts';
+import { circumstances, loadBefore } from './machine.ts';
 import { wholeNumber } from './options.ts';
+import { isWholeRun, publishSection } from './publish.ts';
 import { requestRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
 
 const USAGE = `node bench/workers.ts [--rounds N] [--seconds N] [--share N] [--warm N] [--write]
 
-  --rounds N   rounds (default 7)
+  --rounds N   rounds (default 5)
   --seconds N  length of a round (default 6)
   --share N    percent of a processor that each serving process gets (default 20)
-  --warm N     seconds of load on all, without a quota, before the first round (default 90)
+  --warm N     seconds of load on all, without a quota, before the first round (default 60)
   --write      also write the figures into docs/performance.md
 
 Needs Linux, redis-server, and the right to make control groups (root).
 `;
 
+/** The lengths of a run that counts. */
+const WHOLE = { rounds: 5, seconds: 6, share: 20, warm: 60 };
 const ONE = 'one process';
 const FEW = { connections: 8, requests: 200 };
 /** For each serving process. Two workers accept all of theirs at once: more may be rejected, as too many that wait are. */
@@ -163,10 +165,10 @@ async function main(argv: string[]): Promise<void> {
   const { values } = parseArgs({
     args: argv,
     options: {
-      rounds: { type: 'string', default: '7' },
-      seconds: { type: 'string', default: '6' },
-      share: { type: 'string', default: '20' },
-      warm: { type: 'string', default: '90' },
+      rounds: { type: 'string', default: `${WHOLE.rounds}` },
+      seconds: { type: 'string', default: `${WHOLE.seconds}` },
+      share: { type: 'string', default: `${WHOLE.share}` },
+      warm: { type: 'string', default: `${WHOLE.warm}` },
       write: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
@@ -182,16 +184,14 @@ async function main(argv: string[]): Promise<void> {
     share: number('share'),
     warm: number('warm'),
   };
+  const load = loadBefore();
   const section = await withBench({ ...options, peer: false, warmUpRequests: 64 }, (bench) =>
     measure(bench, options),
   );
   process.stdout.write(`\n${tableOf(section)}`);
-  if (values.write) {
-    const command = ['node bench/workers.ts', ...argv].join(' ');
-    fillBlocks({
-      workers: `${tableOf(section)}\nFrom \`${command}\`: ${describe(circumstances(undefined))}.`,
-    });
-  }
+  const command = ['node bench/workers.ts', ...argv].join(' ');
+  if (values.write)
+    publishSection(section, { command, load }, circumstances(undefined), isWholeRun(options, WHOLE));
 }
 
 if (import.meta.main) {

@@ -6,22 +6,26 @@ import type { Scenario } from './scenario.ts';
 
 const STREAMS = 1_000;
 const EVERY_MS = 20;
+const LAST_MS = 4_000;
+/** Within which they begin. */
+const RAMP_MS = 1_000;
 
 export const fullRate: Scenario = {
   id: 'full-rate',
   sections: ['full-rate'],
-  async run({ processes, rounds, seconds, direct, nginx, gateway, bare }) {
-    const pace = { frames: Math.round((seconds * 1000) / EVERY_MS), every: EVERY_MS, kind: 'timed' } as const;
+  async run({ processes, rounds, direct, nginx, gateway, bare }) {
+    const proxy = bare.filter(({ name }) => name === 'Node, http-proxy-3');
+    const pace = { frames: LAST_MS / EVERY_MS, every: EVERY_MS, kind: 'timed' } as const;
     const results = await alternate(
       'full rate',
-      [direct, nginx, gateway, ...bare],
+      [direct, nginx, gateway, ...proxy],
       rounds,
       async (subject) => {
         const sample = await streamRound(processes, subject, {
           kind: 'streams',
           concurrency: STREAMS,
           times: 1,
-          ramp_ms: seconds * 250,
+          ramp_ms: RAMP_MS,
           pace,
         });
         return { ...sample, in_time_percent: 100 * (sample['in_time'] ?? Number.NaN) };

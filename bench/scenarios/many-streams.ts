@@ -5,7 +5,6 @@ import { type Figure, figureOf } from '../figures.ts';
 import { findProgram } from '../processes.ts';
 import { streamRound } from '../round.ts';
 import type { Section } from '../section.ts';
-import type { Scenario } from './scenario.ts';
 
 /**
  * Files that a gateway keeps for what are no streams: by itself it takes as many clients as half of its files, less 256 (see
@@ -25,13 +24,6 @@ export interface ManyStreams {
 
 /** With time to spare on a slow machine. */
 export const MANY_STREAMS: ManyStreams = { streams: 10_000, frames: 45, every: 1_000, ramp: 20_000 };
-
-export const manyStreams: Scenario = {
-  id: 'many-streams',
-  sections: ['many-streams'],
-  isLong: true,
-  run: async (bench) => [await streamsAtOnce(bench, MANY_STREAMS)],
-};
 
 /**
  * As many of the streams as the system allows, and it is said when that is fewer.

@@ -47,8 +47,8 @@ async function rowFor(bench: Bench, kib: number, shape: (typeof SHAPES)[number])
   const { processes, rounds, seconds, nginx, gateway, bare } = bench;
   const subjects = [nginx, gateway, ...bare.filter(({ name }) => name === PROXY)];
   const name = `${kib} KiB, ${shape}`;
-  // A quarter of a round is some hundred bodies of the largest size.
-  const ms = seconds * 250;
+  // A third of a round is some hundred bodies of the largest size.
+  const ms = Math.round(seconds * 333);
   const asked = { kind: 'closed', connections: CONNECTIONS, ms, requests: 50, pace: null, shape } as const;
   const results = await alternate(name, subjects, rounds, (subject) =>
     requestRound(processes, subject, { ...asked, bytes: kib * KIB }),

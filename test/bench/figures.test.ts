@@ -1,13 +1,14 @@
 // How the bench makes figures of rounds: medians, spread, and comparisons within a round; and how pages take them in.
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { MEASUREMENTS } from '../../bench/all.ts';
+import { chosen, MEASUREMENTS } from '../../bench/all.ts';
 import { withBlocks } from '../../bench/blocks.ts';
 import { figureOf, quantile, rowsOf } from '../../bench/figures.ts';
-import { type RecordedRun, readRuns, runsTable } from '../../bench/recorded-runs.ts';
+import { isWholeRun } from '../../bench/publish.ts';
+import { type RecordedRun, readRuns, runsTable, targetsOfRuns } from '../../bench/recorded-runs.ts';
 import { merge } from '../../bench/report.ts';
 import { tableOf } from '../../bench/section.ts';
-import { judge } from '../../bench/targets.ts';
+import { blockOf, judge, TARGETS } from '../../bench/targets.ts';
 import { busierShare, starvedKinds } from '../../bench/workers.ts';
 
 test('a figure is the median of an odd and of an even number of rounds, with the spread', () => {
@@ -72,27 +73,54 @@ describe('comparisons', () => {
   });
 });
 
-test('a target is met, missed or not measured', () => {
-  const row = (name: string, field: string, value: number) => ({
-    name,
-    figures: { [field]: { median: value, min: value, max: value } },
+describe('targets', () => {
+  const limit = { kind: 'at most', limit: 3, digits: 1, unit: 'x', at: ['a', 'b', 'c'] } as const;
+  const figure = (median: number, min = median, max = median) => ({ median, min, max });
+
+  test('a target is met, missed or not measured, by the median', () => {
+    const target = { ...limit, text: 'CPU' };
+    expect(judge(target, () => figure(3, 2, 4))).toEqual({
+      text: 'CPU',
+      limit: 'at most 3x',
+      measured: '3.0x (2.0–4.0)',
+      met: 'yes',
+    });
+    expect(judge(target, () => figure(3.01)).met).toBe('no');
+    expect(judge(target, () => undefined)).toMatchObject({ measured: '', met: 'not measured' });
+    expect(judge({ ...target, kind: 'at least' }, () => figure(2.99)).met).toBe('no');
   });
-  const section = (id: string, each: ReturnType<typeof row>) => ({
-    id,
-    title: '',
-    note: '',
-    columns: [],
-    rows: [each],
+
+  test('every round has to meet a target that says so', () => {
+    const target = { ...limit, text: 'CPU', everyRound: true };
+    expect(judge(target, () => figure(2, 1, 3)).met).toBe('yes');
+    expect(judge(target, () => figure(2, 1, 3.1)).met).toBe('no');
+    expect(judge({ ...target, kind: 'at least' }, () => figure(4, 2.9, 5)).met).toBe('no');
   });
-  const met = judge([
-    section('chunks', row('nginx', 'cpu_ratio', 2)),
-    section('requests', row('nginx', 'cpu_ratio', 3.1)),
-    section('many-streams', row('gateway', 'peak', 9_999)),
-  ]).map((verdict) => [verdict.target.split(',')[0], verdict.met]);
-  expect(met).toContainEqual(['CPU per streamed chunk', 'yes']);
-  expect(met).toContainEqual(['CPU per JSON answer', 'no']);
-  expect(met).toContainEqual(['Streams at once in one process', 'no']);
-  expect(met).toContainEqual(['Added p50 at half of saturation', 'not measured']);
+
+  test('one of two limits is enough', () => {
+    const or = { kind: 'at least', limit: 95, digits: 0, unit: ' %', at: ['d', 'e', 'f'] } as const;
+    const target = { ...limit, text: 'CPU', or };
+    const found = (first: number | undefined, second: number | undefined) =>
+      judge(target, ([section]) => {
+        const value = section === 'a' ? first : second;
+        return value === undefined ? undefined : figure(value);
+      });
+    expect(found(4, 95)).toEqual({
+      text: 'CPU',
+      limit: 'at most 3x; or at least 95 %',
+      measured: '4.0x; 95 %',
+      met: 'yes',
+    });
+    expect(found(3, 90).met).toBe('yes');
+    expect(found(4, 90).met).toBe('no');
+    expect(found(4, undefined).met).toBe('not measured');
+    expect(found(undefined, 95).met).toBe('yes');
+  });
+
+  test('each is measured by a command of `npm run bench:all`', () => {
+    const blocks = new Set(MEASUREMENTS.flatMap((each) => each.blocks));
+    for (const target of TARGETS) expect(blocks).toContain(blockOf(target));
+  });
 });
 
 test('figures go into their block of a page and nowhere else', () => {
@@ -142,37 +170,82 @@ test('every block of figures of docs/performance.md has its command in `npm run 
   expect(MEASUREMENTS.flatMap((each) => each.blocks).toSorted()).toEqual(blocks.toSorted());
 });
 
-test('runs are shown side by side, with the number of those that met a target', () => {
-  const run = (date: string, measured: number | null, met: RecordedRun['targets'][number]['met']) => ({
+describe('recorded runs', () => {
+  const run = (date: string, figures: RecordedRun['figures'], block = 'targets'): RecordedRun => ({
+    block,
     date,
     machine: 'm',
     versions: 'v',
     commit: 'c',
     command: 'x',
     load: 0.1,
-    targets: [{ target: 'CPU', limit: 'at most 3x', measured, met }],
-    references: [{ name: 'nginx', measured: 12.345 }],
+    figures,
   });
-  const table = runsTable([
-    run('2026-01-01T00:00:00Z', 2.5, 'yes'),
-    run('2026-01-02T00:00:00Z', 3.5, 'no'),
-    run('2026-01-03T00:00:00Z', null, 'not measured'),
+  const figure = (median: number) => ({ median, min: median, max: median });
+  const ratio = (value: number) => ({ 'requests/nginx/cpu_ratio': figure(value) });
+  const cells = (table: string) =>
+    table.split('\n').map((line) =>
+      line
+        .split('|')
+        .slice(1, -1)
+        .map((cell) => cell.trim()),
+    );
+
+  test('a target shows what the last run of its command measured, and in how many runs it was met', () => {
+    const rows = cells(
+      targetsOfRuns([
+        run('2026-01-01T00:00:00Z', ratio(2.5)),
+        run('2026-01-02T00:00:00Z', ratio(3.5)),
+        run('2026-01-03T00:00:00Z', { 'replicas/1 replica/of_one': figure(1.1) }, 'replicas'),
+      ]),
+    );
+    expect(rows[0]).toEqual(['Target', 'limit', 'measured', 'met', 'in runs', 'figure']);
+    expect(rows).toContainEqual([
+      "CPU per JSON answer, 64 connections, of nginx's",
+      'at most 3x',
+      '3.50x',
+      'no',
+      '1 of 2',
+      '`requests` of RESULTS.md',
+    ]);
+    const replica = rows.find(([text]) => text?.startsWith('CPU per request of a replica'));
+    expect(replica?.slice(1)).toEqual(['at most 1.15x', '1.10x', 'yes', '1 of 1', 'block `replicas`']);
+    const workers = rows.find(([text]) => text?.startsWith('Throughput of two workers'));
+    expect(workers?.slice(2)).toEqual(['', 'not measured', '0 of 0', 'block `workers`']);
+  });
+
+  test('references are shown side by side, with where each run was', () => {
+    const table = runsTable([
+      run('2026-01-01T00:00:00Z', { 'requests/nginx/cpu_us': figure(12.345) }),
+      run('2026-01-02T00:00:00Z', {}),
+      run('2026-01-03T00:00:00Z', {}, 'workers'),
+    ]);
+    const rows = cells(table);
+    expect(rows[0]).toEqual(['References', '2026-01-01 00:00', '2026-01-02 00:00']);
+    expect(rows).toContainEqual(['CPU µs per JSON answer, nginx', '12.3', '']);
+    expect(rows).toContainEqual(['2026-01-03T00:00:00Z', 'workers', 'c', '0.1', 'm; v', '`x`']);
+    expect(runsTable([])).toBe('No run has been recorded.\n');
+    expect(() => readRuns()).not.toThrow();
+  });
+
+  test('a run is whole with lengths that are the default ones or longer', () => {
+    expect(isWholeRun({ rounds: 5, seconds: 3 }, { rounds: 5, seconds: 3 })).toBe(true);
+    expect(isWholeRun({ rounds: 6, seconds: 2 }, { rounds: 5, seconds: 3 })).toBe(false);
+    expect(isWholeRun({ rounds: 6 }, { rounds: 5, seconds: 3 })).toBe(false);
+  });
+});
+
+test('blocks choose the commands of `npm run bench:all`', () => {
+  const names = (...asked: Parameters<typeof chosen>) => chosen(...asked).map(({ blocks }) => blocks[0]);
+  expect(names()).toHaveLength(MEASUREMENTS.length);
+  expect(names('growth-young')).toEqual(['growth-bodies', 'console', 'many-streams']);
+  expect(names(undefined, 'workers,peers')).toEqual(['targets', 'workers']);
+  expect(names('profile-chunk', undefined, 'growth-chunks')).toEqual([
+    'profile-chunk',
+    'console',
+    'many-streams',
   ]);
-  const cells = table.split('\n').map((line) => line.split('|').map((cell) => cell.trim()));
-  expect(cells[0]).toEqual([
-    '',
-    'Run',
-    'limit',
-    '2026-01-01 00:00',
-    '2026-01-02 00:00',
-    '2026-01-03 00:00',
-    'met',
-    '',
-  ]);
-  expect(cells[2]).toEqual(['', 'CPU', 'at most 3x', '2.5', '3.5', '', '1 of 2', '']);
-  expect(cells[3]).toEqual(['', 'nginx', '', '12.3', '12.3', '12.3', '', '']);
-  expect(table).toContain('- 2026-01-02T00:00:00Z: m; v; commit c; load before it 0.1; `x`');
-  expect(() => readRuns()).not.toThrow();
+  expect(() => chosen('nothing')).toThrow('no command writes the block nothing');
 });
 
 test('a kind whose processes do not use their quota is starved', () => {
