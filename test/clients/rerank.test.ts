@@ -108,7 +108,7 @@ test('Cohere for TypeScript ranks the same, and so do plain requests', { timeout
 });
 
 test('Cohere for Python ranks the same', { timeout: INSTALL_MS }, async ({ skip }) => {
-  const python = await available(() => pythonPackages('cohere'), skip);
+  const python = await available(() => pythonPackages('vendors'), skip);
   const calls = `${CALLS} error.rate_limit`.split(' ');
   const { sent } = await playBoth((target) =>
     runProgram(python, [program('python/cohere_sdk.py')], target, calls),

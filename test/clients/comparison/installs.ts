@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -19,9 +19,9 @@ const STALE_MS = 30_000;
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** The cache folder of the comparison. */
+/** The cache folder of the comparison. Not among temporary files: those of the tests end with their run. */
 export function cacheFolder(): string {
-  return join(process.env['XDG_CACHE_HOME'] ?? tmpdir(), 'tollgate-comparison');
+  return join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tollgate', 'comparison');
 }
 
 /**
