@@ -15,7 +15,9 @@ const list = async (...words: string[]): Promise<object[]> =>
   JSON.parse((await setting.commands.tollgate(...words, '--json')).out);
 
 beforeAll(async () => {
-  setting = await startConsole();
+  const model = { targets: [{ upstream: 'echo', model: 'test-model' }], price: { input: 1, output: 1 } };
+  const tiers = { Free: {}, Lite: {}, Pro: { tokens_per_day: 1000, budget: { per_month: 10 } } };
+  setting = await startConsole({ config: { currency: 'EUR', tiers, models: { 'test-model': model } } });
   token = await setting.operator('ann', 'admin');
   own = await setting.signIn(token);
   key = (await setting.commands.tollgate('keys', 'issue', '--tier', 'Pro')).out.slice(0, 8);
@@ -29,13 +31,13 @@ const send = (route: string, fields: Readonly<Record<string, string>>, { cookie,
     body: `${new URLSearchParams({ csrf, ...fields })}`,
   });
 const get = (path: string, cookie = own.cookie) => setting.call('GET', path, { cookie });
-/** Hidden fields of the form of a route, as its page has them. */
-async function fieldsOf(path: string, route: string): Promise<Record<string, string>> {
+/** Fields of the form of a route, as its page has them. @param types those of these, with `|` */
+async function fieldsOf(path: string, route: string, types = 'hidden'): Promise<Record<string, string>> {
   const { text } = await get(path);
   const form = new RegExp(`<form[^>]* action="/console/do/${route}">.*?</form>`, 's').exec(text)?.[0] ?? '';
   expect(form).not.toBe('');
   return Object.fromEntries(
-    [...form.matchAll(/<input type="hidden" name="([^"]*)" value="([^"]*)">/g)].map(
+    [...form.matchAll(new RegExp(`<input type="(?:${types})" name="([^"]*)" value="([^"]*)">`, 'g'))].map(
       ([, name = '', value = '']) => [name, value.replaceAll('&#34;', '"')],
     ),
   );
@@ -115,6 +117,38 @@ test('a label with spaces stays as it is when something else is changed', async 
   expect(await setting.commands.json('holders', 'show', holder)).toMatchObject({
     ...{ name: 'Renamed', labels: { dept: 'Human Resources, EU env=prod' } },
   });
+});
+
+test.each(['keys', 'holders', 'teams'])('the form of %s changes nothing but what was touched in it', async (kind) => {
+  const { commands, gateway } = setting;
+  await commands.done('teams', 'add', 'Terms', '--budget', '5/month', '--soft', '80%', '--label', 'soft=x');
+  const issued = ['--tier', 'Pro', '--team', 'Terms', '--expires', '90m', '--models', 'test-model'];
+  const prefix = await commands.issue(...issued, '--budget', '5/month', '--soft', '50%');
+  // More than the tier has, and a model that is not in the configuration any more.
+  const own = ['--limit', 'tokens_per_day=none', '--budget', '20/month', '--soft', '60%', '--force'];
+  await commands.done('holders', 'set', prefix, ...own, '--models', 'test-model', '--label', 'env=prod');
+  const id = kind === 'teams' ? 'Terms' : prefix;
+  const path = `/console/${kind}/${id}`;
+  const { events: _before, version: _old, ...before } = Object(await commands.json(kind, 'show', id));
+  const fields = await fieldsOf(path, `${kind}.set`, 'hidden|text');
+  const touched = kind === 'teams' ? { 'map.labels': 'soft=x more=y' } : { 'null.name': 'touched' };
+  const { status, text } = await send(`${kind}.set`, { ...fields, ...touched });
+  expect([status, /id="rejection"[^>]*>([^<]*)/.exec(text)?.[1]]).toEqual([200, undefined]);
+  const changed = kind === 'teams' ? { labels: { soft: 'x', more: 'y' } } : { name: 'touched' };
+  const { events: _after, version: _new, ...after } = Object(await commands.json(kind, 'show', id));
+  const keys = kind === 'holders' ? { keys: expect.anything() } : {};
+  expect(after).toEqual({ ...before, ...changed, ...keys });
+  // A form that was rejected does not take back what somebody else has changed meanwhile.
+  const again = await fieldsOf(path, `${kind}.set`, 'hidden|text');
+  await commands.done(kind, 'set', id, '--budget', '4/month');
+  const wrong = await send(`${kind}.set`, { ...again, 'map.limits': 'requests_per_minutes=1' });
+  expect(wrong.status).toBe(400);
+  const shownAgain = /name="if_match" value="([^"]*)"/.exec(wrong.text)?.[1]?.replaceAll('&#34;', '"') ?? '';
+  const mended = { ...again, if_match: shownAgain, 'map.limits': 'requests_per_minute=1', request_key: 'again' };
+  expect((await send(`${kind}.set`, mended)).status).toBe(412);
+  await commands.tollgate('holders', 'set', prefix, '--no-team');
+  await commands.done('teams', 'remove', 'Terms');
+  expect(gateway.isRunning).toBe(true);
 });
 
 test('a form that is replayed changes nothing, in another session of the operator as well', async () => {
@@ -212,6 +246,7 @@ test.each([
   ['text.reason.more', 'x', 200],
   ['unknown.reason', 'x', 200],
   ['was.limits.null', '__proto__,a', 200],
+  ['shown.map.limits', '__proto__=1', 200],
   ['map.limits', '=1', 400],
   ['map.limits', '__proto__=1', 400],
   ['map.limits', 'requests_per_minute=1e400', 400],

@@ -1,7 +1,8 @@
 // Reads the forms of the console's pages into calls of the API. The name of a field says what its text is:
 // `text.NAME` a text, left out where empty; `null.NAME` a text, null where empty; `list.NAME` words, null without any;
 // `map.NAME` pairs `name=value`; words and values with spaces are in double quotes; `flag.NAME` a checkbox; `param.NAME` a parameter of the path.
-// `was.NAME.null` and `was.NAME.tier` have the names of a map that the form showed: those that are gone get that value.
+// `shown.FIELD` is what the form showed in a field of the record: one that is still the same changes nothing. With `was.NAME.null` and
+// `was.NAME.tier`, the names of a map that were shown and are gone get that value.
 import { GatewayError } from '../../errors.ts';
 
 export interface FormCall {
@@ -15,22 +16,25 @@ export interface FormCall {
 export function readFormCall(form: URLSearchParams): FormCall {
   const params = new Map<string, string>();
   const body = new Map<string, unknown>();
-  const gone: (readonly [string, string, string])[] = [];
+  const removals: (readonly [string, string])[] = [];
+  const shownIn = (field: string) => form.get(`shown.${field}`)?.trim();
   for (const [field, given] of form) {
     const [kind = '', name = '', removal = ''] = field.split('.');
     const value = given.trim();
+    if (shownIn(field) === value) continue;
     if (kind === 'param') params.set(name, value);
-    else if (kind === 'was') gone.push([name, removal, value]);
+    else if (kind === 'was') removals.push([name, removal]);
     else if (kind === 'text' && value !== '') body.set(name, value);
     else if (kind === 'null') body.set(name, value === '' ? null : value);
     else if (kind === 'list') body.set(name, value === '' ? null : wordsOf(value));
     else if (kind === 'flag') body.set(name, true);
     else if (kind === 'map') body.set(name, mapOf(name, value));
   }
-  for (const [name, removal, names] of gone) {
+  for (const [name, removal] of removals) {
     const map = body.get(name);
     if (typeof map !== 'object' || map === null) continue;
-    const missing = names.split(',').filter((each) => each !== '' && !Object.hasOwn(map, each));
+    const names = Object.keys(mapOf(name, shownIn(`map.${name}`) ?? ''));
+    const missing = names.filter((each) => !Object.hasOwn(map, each));
     const removed = Object.fromEntries(missing.map((each) => [each, removal === 'tier' ? 'tier' : null]));
     body.set(name, { ...map, ...removed });
   }

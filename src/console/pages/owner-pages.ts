@@ -207,7 +207,7 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
     }),
     actionForm(request, {
       ...{ ...own, route: 'teams.remove', label: 'Remove', back: '/console/teams', fields: [REASON] },
-      warning: 'Its holders stay, without a team.',
+      warning: 'Only a team without holders can be removed. Its usage stays.',
     }),
   ];
   return html`<h1>Team ${id}</h1>${asOf(desk.now())}

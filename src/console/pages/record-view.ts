@@ -177,21 +177,25 @@ export function actionForm(
     return NOTHING;
   }
   const { route, label, params = {}, fields = [], record, removes = {}, warning, back } = action;
-  const was = Object.entries(removes).map(([name, removal]) => {
-    const names = Object.keys(member(record ?? {}, name) ?? {});
-    return [`was.${name}.${removal}`, names.join(',')] as const;
-  });
+  const isSame = ({ call }: NonNullable<typeof rejected>) =>
+    call?.route === route && Object.entries(params).every(([name, value]) => call.params[name] === value);
+  const shownAgain = rejected !== undefined && isSame(rejected) ? rejected : undefined;
+  const shownFields = fields.filter(({ name }) => /^(?:null|list|map)\./.test(name));
+  const ofRecord = [
+    ['if_match', etagOf(record ?? {})],
+    ...shownFields.map(({ name, value = '' }) => [`shown.${name}`, value] as const),
+  ] as const;
   const hidden = [
     [CSRF_FIELD, operator.csrf ?? ''],
     ['request_key', randomUUID()],
     ['back', back],
-    ...(record === undefined ? [] : [['if_match', etagOf(record)] as const]),
     ...Object.entries(params).map(([name, value]) => [`param.${name}`, value] as const),
-    ...was,
+    ...Object.entries(removes).map(([name, removal]) => [`was.${name}.${removal}`, ''] as const),
+    // As when the form was first shown, so that it does not take back what others have changed since.
+    ...(record === undefined ? [] : ofRecord).map(
+      ([name, value]) => [name, shownAgain?.values.get(name) ?? value] as const,
+    ),
   ] as const;
-  const isSame = ({ call }: NonNullable<typeof rejected>) =>
-    call?.route === route && Object.entries(params).every(([name, value]) => call.params[name] === value);
-  const shownAgain = rejected !== undefined && isSame(rejected) ? rejected : undefined;
   const danger = warning === undefined ? 'quiet small' : 'danger small';
   const form = html`<form class="fields" method="post" action="/console/do/${route}">${hiddenFields(hidden)}${inputs(fields, shownAgain)}<button class="${danger}">${label}</button></form>`;
   return warning === undefined
