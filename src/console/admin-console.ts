@@ -16,7 +16,7 @@ import { CONSOLE_PAGES, findPage } from './pages/console-pages.ts';
 import { backOf } from './pages/form-body.ts';
 import { answerChange } from './pages/form-result.ts';
 import { sendLive } from './pages/now-page.ts';
-import { pageResult } from './pages/page-result.ts';
+import { pageResult, requireSingle } from './pages/page-result.ts';
 import { usageCsv } from './pages/report-pages.ts';
 import { stateFigures } from './pages/upstream-pages.ts';
 
@@ -131,6 +131,7 @@ export class AdminConsole {
     }
     if (pathname === '/console/live') return sendLive(caller, response);
     if (pathname === '/console/usage.csv') {
+      requireSingle(caller.url);
       return send(response, 200, await usageCsv(caller), { 'content-type': 'text/csv; charset=utf-8' });
     }
     const found = findPage(pathname);

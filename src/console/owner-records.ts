@@ -1,12 +1,29 @@
 // A key, a holder and a team with all that the API and `--json` show of one of them.
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
-import type { Holder, ListedKey } from '../store/key-record.ts';
+import { type Holder, KEY_STATES, type KeyFilter, type ListedKey } from '../store/key-record.ts';
 import type { Team } from '../store/organisation-record.ts';
 import type { Store } from '../store/store.ts';
 import { listedFields, orderFields, termsFields, tierFields } from './record-fields.ts';
 
 /** Keys that are shown with their holder: the first that were issued. */
 export const KEYS_OF_HOLDER = 1000;
+
+/** Keys that have expired, and those of suspended holders, are active in the store. */
+export const SHOWN_STATES = [...KEY_STATES, 'expired', 'suspended'] as const;
+
+/** @param now RFC 3339, as `expiresBefore` */
+export function stateFilter(
+  state: (typeof SHOWN_STATES)[number] | undefined,
+  now: string,
+  expiresBefore: string | undefined,
+): Pick<KeyFilter, 'state' | 'standing' | 'expiresBefore'> {
+  if (state === 'suspended') return { state: 'active', standing: state, expiresBefore };
+  if (state !== 'expired') return { state, expiresBefore };
+  return {
+    state: 'active',
+    expiresBefore: expiresBefore !== undefined && expiresBefore < now ? expiresBefore : now,
+  };
+}
 
 export async function wholeKey(store: Store, { tiers }: DynamicConfig, key: ListedKey) {
   const [labels, events, orders] = await Promise.all([

@@ -27,6 +27,7 @@ beforeAll(async () => {
   setting = await startConsole({ config: SALES });
   store = await openStore({ kind: 'sqlite', path: setting.gateway.directory.file('tollgate.db') });
   for (const role of ROLES) tokens.set(role, await setting.operator(`the-${role}`, role));
+  await setting.commands.done('teams', 'add', 'labelled', '--label', 'env=prod');
   document = (await admin('GET', '/openapi.json')).json as typeof document;
 });
 afterAll(async () => {
@@ -87,7 +88,7 @@ const SAMPLES: Readonly<
 > = {
   openapi: {},
   me: {},
-  'keys.list': { query: '?state=active&label=env=p*&unused_since=2030-01-01' },
+  'keys.list': { query: '?state=suspended&team=labelled&label=env=p*&unused_since=2030-01-01' },
   'keys.show': { id: newKey },
   'keys.issue': {
     body: () => ({
@@ -113,7 +114,7 @@ const SAMPLES: Readonly<
   'holders.tier': { id: newHolder, body: () => ({ tier: 'Free' }) },
   'holders.suspend': { id: newHolder, body: () => ({}) },
   'holders.resume': { id: newHolder, body: () => ({}) },
-  'teams.list': { query: '?name=te&label=a=*' },
+  'teams.list': { query: '?name=te&label=env=*' },
   'teams.show': { id: newTeam },
   'teams.add': {
     body: () => ({ name: `added ${Math.random()}`, limits: { requests_per_minute: 9 }, labels: { a: 'b' } }),
@@ -166,6 +167,33 @@ async function sampleOf({ name, path }: ApiRoute, given?: string): Promise<{ pat
     ...(sample.body && { body: sample.body() }),
   };
 }
+
+test('keys are found by the states that the command line shows, and by their expiry', async () => {
+  const { commands } = setting;
+  const [expired, suspended] = [await newKey(), await newKey()];
+  const found = async (query: string) => {
+    const { json } = await admin('GET', `/keys?limit=500&${query}`);
+    return JSON.stringify(member(json, 'items'));
+  };
+  await commands.done('holders', 'suspend', suspended);
+  expect(await found('state=suspended')).toContain(suspended);
+  expect(await found('state=suspended')).not.toContain(expired);
+  await commands.done('keys', 'set', expired, '--expires', '1ms');
+  expect(await found('state=expired')).toContain(expired);
+  expect(await found('state=expired')).not.toContain(suspended);
+  for (const time of ['2100-01-01', '2100-01-01T00:00:00Z'])
+    expect(await found(`expires_before=${time}`)).toContain(expired);
+  expect(await found('expires_before=2020-01-01')).toBe('[]');
+});
+
+test.each(['keys', 'holders', 'teams'])('%s are not searched by a label that nobody has', async (kind) => {
+  await setting.commands.done('teams', 'set', await newTeam(), '--label', 'environment=prod');
+  const answer = await admin('GET', `/${kind}?label=enviroment=prod`);
+  expect([answer.status, member(answer.json, 'detail')]).toEqual([
+    400,
+    'No holder and no team has a label with this name; did you mean `environment`?',
+  ]);
+});
 
 describe.each(API_ROUTES.map((route) => [route.method, route.path, route] as const))(
   '%s %s',

@@ -119,36 +119,55 @@ test('a label with spaces stays as it is when something else is changed', async 
   });
 });
 
-test.each(['keys', 'holders', 'teams'])('the form of %s changes nothing but what was touched in it', async (kind) => {
-  const { commands, gateway } = setting;
-  await commands.done('teams', 'add', 'Terms', '--budget', '5/month', '--soft', '80%', '--label', 'soft=x');
-  const issued = ['--tier', 'Pro', '--team', 'Terms', '--expires', '90m', '--models', 'test-model'];
-  const prefix = await commands.issue(...issued, '--budget', '5/month', '--soft', '50%');
-  // More than the tier has, and a model that is not in the configuration any more.
-  const own = ['--limit', 'tokens_per_day=none', '--budget', '20/month', '--soft', '60%', '--force'];
-  await commands.done('holders', 'set', prefix, ...own, '--models', 'test-model', '--label', 'env=prod');
-  const id = kind === 'teams' ? 'Terms' : prefix;
-  const path = `/console/${kind}/${id}`;
-  const { events: _before, version: _old, ...before } = Object(await commands.json(kind, 'show', id));
-  const fields = await fieldsOf(path, `${kind}.set`, 'hidden|text');
-  const touched = kind === 'teams' ? { 'map.labels': 'soft=x more=y' } : { 'null.name': 'touched' };
-  const { status, text } = await send(`${kind}.set`, { ...fields, ...touched });
-  expect([status, /id="rejection"[^>]*>([^<]*)/.exec(text)?.[1]]).toEqual([200, undefined]);
-  const changed = kind === 'teams' ? { labels: { soft: 'x', more: 'y' } } : { name: 'touched' };
-  const { events: _after, version: _new, ...after } = Object(await commands.json(kind, 'show', id));
-  const keys = kind === 'holders' ? { keys: expect.anything() } : {};
-  expect(after).toEqual({ ...before, ...changed, ...keys });
-  // A form that was rejected does not take back what somebody else has changed meanwhile.
-  const again = await fieldsOf(path, `${kind}.set`, 'hidden|text');
-  await commands.done(kind, 'set', id, '--budget', '4/month');
-  const wrong = await send(`${kind}.set`, { ...again, 'map.limits': 'requests_per_minutes=1' });
-  expect(wrong.status).toBe(400);
-  const shownAgain = /name="if_match" value="([^"]*)"/.exec(wrong.text)?.[1]?.replaceAll('&#34;', '"') ?? '';
-  const mended = { ...again, if_match: shownAgain, 'map.limits': 'requests_per_minute=1', request_key: 'again' };
-  expect((await send(`${kind}.set`, mended)).status).toBe(412);
-  await commands.tollgate('holders', 'set', prefix, '--no-team');
-  await commands.done('teams', 'remove', 'Terms');
-  expect(gateway.isRunning).toBe(true);
+test.each(['keys', 'holders', 'teams'])(
+  'the form of %s changes nothing but what was touched in it',
+  async (kind) => {
+    const { commands, gateway } = setting;
+    await commands.done('teams', 'add', 'Terms', '--budget', '5/month', '--soft', '80%', '--label', 'soft=x');
+    const issued = ['--tier', 'Pro', '--team', 'Terms', '--expires', '90m', '--models', 'test-model'];
+    const prefix = await commands.issue(...issued, '--budget', '5/month', '--soft', '50%');
+    // More than the tier has, and a model that is not in the configuration any more.
+    const own = ['--limit', 'tokens_per_day=none', '--budget', '20/month', '--soft', '60%', '--force'];
+    await commands.done('holders', 'set', prefix, ...own, '--models', 'test-model', '--label', 'env=prod');
+    const id = kind === 'teams' ? 'Terms' : prefix;
+    const path = `/console/${kind}/${id}`;
+    const { events: _before, version: _old, ...before } = Object(await commands.json(kind, 'show', id));
+    const fields = await fieldsOf(path, `${kind}.set`, 'hidden|text');
+    const touched = kind === 'teams' ? { 'map.labels': 'soft=x more=y' } : { 'null.name': 'touched' };
+    const { status, text } = await send(`${kind}.set`, { ...fields, ...touched });
+    expect([status, /id="rejection"[^>]*>([^<]*)/.exec(text)?.[1]]).toEqual([200, undefined]);
+    const changed = kind === 'teams' ? { labels: { soft: 'x', more: 'y' } } : { name: 'touched' };
+    const { events: _after, version: _new, ...after } = Object(await commands.json(kind, 'show', id));
+    const keys = kind === 'holders' ? { keys: expect.anything() } : {};
+    expect(after).toEqual({ ...before, ...changed, ...keys });
+    // A form that was rejected does not take back what somebody else has changed meanwhile.
+    const again = await fieldsOf(path, `${kind}.set`, 'hidden|text');
+    await commands.done(kind, 'set', id, '--budget', '4/month');
+    const wrong = await send(`${kind}.set`, { ...again, 'map.limits': 'requests_per_minutes=1' });
+    expect(wrong.status).toBe(400);
+    const shownAgain =
+      /name="if_match" value="([^"]*)"/.exec(wrong.text)?.[1]?.replaceAll('&#34;', '"') ?? '';
+    const mended = {
+      ...again,
+      if_match: shownAgain,
+      'map.limits': 'requests_per_minute=1',
+      request_key: 'again',
+    };
+    expect((await send(`${kind}.set`, mended)).status).toBe(412);
+    await commands.tollgate('holders', 'set', prefix, '--no-team');
+    await commands.done('teams', 'remove', 'Terms');
+    expect(gateway.isRunning).toBe(true);
+  },
+);
+
+test.each([
+  'keys?state=active&state=revoked',
+  'usage?by=day&by=team',
+  'usage.csv?by=day&by=team',
+  'models?model=a&model=b',
+])('%s has a parameter twice, and is refused as by the API', async (path) => {
+  const { status, text } = await get(`/console/${path}`);
+  expect([status, text]).toEqual([400, expect.stringContaining('is given twice')]);
 });
 
 test('a form that is replayed changes nothing, in another session of the operator as well', async () => {

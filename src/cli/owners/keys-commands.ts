@@ -4,9 +4,9 @@ import { announceChanged } from '../../auth/holder-change.ts';
 import { revokeKey } from '../../auth/key-revocation.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import type { Terms } from '../../config/terms.ts';
-import { wholeKey } from '../../console/owner-records.ts';
+import { SHOWN_STATES, stateFilter, wholeKey } from '../../console/owner-records.ts';
 import { listedFields, publicFields } from '../../console/record-fields.ts';
-import { KEY_STATES, type KeyFilter, type KeySummary, type ListedKey } from '../../store/key-record.ts';
+import type { KeySummary, ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { orderLine } from '../orders-commands.ts';
@@ -34,8 +34,6 @@ import {
   termsOptions,
 } from './owner-options.ts';
 
-/** Keys that have expired, and those of suspended holders, are active in the store. */
-const SHOWN_STATES = [...KEY_STATES, 'expired', 'suspended'] as const;
 const REJECT = { many: 'reject it', one: 'rejects the key', what: 'revocation' };
 const APPLY = { many: 'apply it', one: 'applies it', what: 'changes of keys' };
 
@@ -70,20 +68,6 @@ const listKeys = command('list', 'list keys', {
     });
   },
 });
-
-/** @param now RFC 3339, as `expiresBefore` */
-function stateFilter(
-  state: (typeof SHOWN_STATES)[number] | undefined,
-  now: string,
-  expiresBefore: string | undefined,
-): Pick<KeyFilter, 'state' | 'standing' | 'expiresBefore'> {
-  if (state === 'suspended') return { state: 'active', standing: state, expiresBefore };
-  if (state !== 'expired') return { state, expiresBefore };
-  return {
-    state: 'active',
-    expiresBefore: expiresBefore !== undefined && expiresBefore < now ? expiresBefore : now,
-  };
-}
 
 const show = showCommand('show', 'show a key and its history', true);
 const events = showCommand('events', 'show the history of a key', false);

@@ -1,12 +1,14 @@
 // Calls of the API that read keys, holders and teams.
 import { z } from 'zod';
+import { suggestion } from '../../config/source/schema-issues.ts';
 import { GatewayError } from '../../errors.ts';
 import { isPrefix } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
+import { SHOWN_STATES, stateFilter } from '../owner-records.ts';
 import { holderFields, listedFields, teamFields } from '../record-fields.ts';
 import { showRoute } from './api-records.ts';
 import { PAGE, pageOf, reading, readPage, requireRecord } from './api-route.ts';
-import { keyState, listedHolder, listedKey, listedTeam, standing, tier } from './api-schemas.ts';
+import { listedHolder, listedKey, listedTeam, standing, tier } from './api-schemas.ts';
 
 export const labelFilter = z
   .union([z.string(), z.array(z.string())])
@@ -26,11 +28,14 @@ async function holderConditions(
 ) {
   const found = team === undefined ? undefined : await store.organisation.findTeam({ name: team });
   if (team !== undefined) requireRecord('team', found);
-  return { name, tier, teamId: found?.id, labels: labelsIn(label) };
+  return { name, tier, teamId: found?.id, labels: await labelsIn(store, label) };
 }
 
-/** @throws GatewayError `invalid_value` */
-function labelsIn(given: z.output<typeof labelFilter> = []): Readonly<Record<string, string>> {
+/** @throws GatewayError `invalid_value`, also where nobody has such a label */
+async function labelsIn(
+  { organisation }: Store,
+  given: z.output<typeof labelFilter> = [],
+): Promise<Readonly<Record<string, string>>> {
   const labels = [given].flat().map((text): readonly [string, string] => {
     const at = text.indexOf('=');
     if (at < 1) throw new GatewayError('invalid_value', 'A label is NAME=VALUE.', { param: 'label' });
@@ -39,6 +44,13 @@ function labelsIn(given: z.output<typeof labelFilter> = []): Readonly<Record<str
   const found = new Map(labels);
   if (found.size < labels.length)
     throw new GatewayError('invalid_value', 'The name of a label is given twice.', { param: 'label' });
+  const known = labels.length === 0 ? [] : await organisation.labelNames();
+  for (const name of found.keys())
+    if (!known.includes(name)) {
+      const near = suggestion(name, known) || '.';
+      const message = `No holder and no team has a label with this name${near}`;
+      throw new GatewayError('invalid_value', message, { param: 'label' });
+    }
   return Object.fromEntries(found);
 }
 
@@ -53,17 +65,22 @@ export const OWNER_ROUTES = [
     query: z.strictObject({
       ...PAGE,
       ...holderFilter,
-      state: keyState.optional(),
+      state: z
+        .enum(SHOWN_STATES)
+        .optional()
+        .describe('`expired` keys, and `suspended` ones of suspended holders, have the state `active`.'),
       holder: z.string().optional().describe('Id of the holder.'),
       unused_since: z.iso.date().optional().describe('Last used before this day, or never.'),
-      expires_before: z.iso.datetime().optional(),
+      expires_before: z.union([z.iso.date(), z.iso.datetime()]).optional(),
     }),
     answer: pageOf(listedKey),
-    run: async ({ desk: { store }, query }) => {
-      const { state, holder: holderId, unused_since: unusedSince, expires_before: expiresBefore } = query;
+    run: async ({ desk: { store, now }, query }) => {
+      const { state, holder: holderId, unused_since: unusedSince, expires_before: before } = query;
       const filter = {
         ...(await holderConditions(store, query)),
-        ...{ state, holderId, unusedSince, expiresBefore },
+        ...{ holderId, unusedSince },
+        // Times are compared as text.
+        ...stateFilter(state, new Date(now()).toISOString(), before && new Date(before).toISOString()),
       };
       return readPage(
         query,
@@ -104,7 +121,7 @@ export const OWNER_ROUTES = [
     }),
     answer: pageOf(listedTeam),
     run: async ({ desk: { store }, query: { name, label, ...page } }) => {
-      const filter = { ...(name !== undefined && { name }), labels: labelsIn(label) };
+      const filter = { ...(name !== undefined && { name }), labels: await labelsIn(store, label) };
       return readPage(
         page,
         z.strictObject({ name: z.string() }),

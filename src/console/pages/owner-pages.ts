@@ -2,9 +2,9 @@
 import { type Html, html } from '../../billing/pages/page-frame.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { formatDuration } from '../../config/schema/units.ts';
-import { KEY_STATES } from '../../store/key-record.ts';
+import { BILLING_STATUSES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
-import { KEYS_OF_HOLDER } from '../owner-records.ts';
+import { KEYS_OF_HOLDER, SHOWN_STATES } from '../owner-records.ts';
 import { quotedWord } from './form-body.ts';
 import { FRAGMENTS, listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
@@ -219,13 +219,15 @@ ${card('history', 'History', table('Events', ['at', 'what', 'actor', 'reason'], 
 
 const KEY_SEARCH: readonly Field[] = [
   ...OF_HOLDERS,
-  { name: 'state', label: 'State', options: ['', ...KEY_STATES] },
+  { name: 'state', label: 'State', options: ['', ...SHOWN_STATES] },
   { name: 'unused_since', label: 'Not used since', type: 'date' },
+  { name: 'expires_before', label: 'Expires before', type: 'date' },
   { name: 'holder', label: 'Id of the holder' },
 ];
 const KEY_LIST = { title: 'Keys', route: 'keys.list', fields: KEY_SEARCH, columns: KEY_COLUMNS };
 const HOLDER_LIST = {
-  ...{ title: 'Holders', route: 'holders.list', fields: OF_HOLDERS },
+  ...{ title: 'Holders', route: 'holders.list' },
+  fields: [...OF_HOLDERS, { name: 'standing', label: 'Standing', options: ['', ...BILLING_STATUSES] }],
   columns: [
     ['holder', (record: object) => holderLink(record, 'name')],
     ...['team', 'tier', 'standing', 'keys', 'labels', 'last_used', 'created_at'],

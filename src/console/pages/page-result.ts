@@ -1,7 +1,8 @@
 // What an operator sees: a page, or why not. A form that was rejected is shown again as it was sent.
 import { type Html, html, NOTHING } from '../../billing/pages/page-frame.ts';
 import type { Script } from '../../billing/pages/page-scripts.ts';
-import { type GatewayError, wrapError } from '../../errors.ts';
+import { GatewayError, wrapError } from '../../errors.ts';
+import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { ProblemError } from '../api/api-server.ts';
 import { requireRole } from '../console-identity.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
@@ -27,12 +28,22 @@ export async function pageResult(page: ConsolePage, request: ConsoleRequest): Pr
   const { name: title, scripts = [] } = page;
   try {
     requireRole(request.operator, page.role);
+    requireSingle(url);
     return { status: 200, title, body: await page.render(request), here: url.pathname, scripts };
   } catch (cause) {
     const error = wrapError(cause, 'internal_error');
     const rejected = { values: url.searchParams, error };
     return (await shownAgain(url.pathname, request, rejected)) ?? { ...pageError(error), here: url.pathname };
   }
+}
+
+/** @throws GatewayError `invalid_value` where a parameter is given twice, as by the API: the page would show the first alone */
+export function requireSingle({ searchParams }: URL): void {
+  const names = [...searchParams.keys()];
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice === undefined) return;
+  const shown = maskKeys(twice.slice(0, 100));
+  throw new GatewayError('invalid_value', `The parameter \`${shown}\` is given twice.`, { param: shown });
 }
 
 /** The page with a rejected form as it was sent; undefined where the form is not the reason, or is not there any more. */
