@@ -65,7 +65,7 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
       return 1;
     }
     const limited =
-      whose === undefined ? undefined : await keyLimits(config, io, whose, found.entry, timeoutMs);
+      whose === undefined ? undefined : await keyLimits(config, io, whose, model, found, timeoutMs);
     const tier = named ?? limited?.tier;
     const live = await fetchLiveState(config, timeoutMs, io.desk);
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
@@ -80,7 +80,8 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
       ...(limited && { key: limited }),
     };
     await write(io.stdout, asJson ? json(explanation) : explanationText(explanation, live, found));
-    const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
+    const { allowed, endpoints } = limited ?? { allowed: true, endpoints: explanation.endpoints };
+    const isUsable = explanation.tier?.allowed === true && allowed && endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
   },
 });

@@ -40,6 +40,14 @@ function rows(lines: readonly Line[], indent: string): string {
   return lines.map(([name, text]) => `${indent}${name.padEnd(10)}  ${text}\n`).join('');
 }
 
+/** The endpoints that the tier, or the key, may use. */
+function allowedText({ endpoints, key }: Explanation): string {
+  if (key?.allowed === false)
+    return 'nothing: the key or its holder is restricted to other models, and requests get a 404 model_not_found';
+  const list = key?.endpoints ?? endpoints;
+  return list.length === 0 ? `nothing that this ${key ? 'key' : 'tier'} has` : list.join(', ');
+}
+
 /** The explanation as lines for people. */
 export function explanationText(explanation: Explanation, live: LiveState, route: Route): string {
   const { config, model, match, tiers, tier, endpoints, response_model, targets, retry, limits } =
@@ -61,7 +69,7 @@ export function explanationText(explanation: Explanation, live: LiveState, route
   const head: readonly Line[] = [
     ['matches', matched],
     ['tiers', may],
-    ['for', endpoints.length === 0 ? 'nothing that this tier has' : endpoints.join(', ')],
+    ['for', allowedText(explanation)],
     ...Object.entries(limits).map(([name, each]): Line => ['limits', `${name}: ${tierLimitText(each)}`]),
     ...keyLimitLines(explanation.key),
     ['response', `the client reads the model name ${answer}`],

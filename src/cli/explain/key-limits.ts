@@ -3,6 +3,7 @@
 import { z } from 'zod';
 import { LIMITS } from '../../config/limit-table.ts';
 import type { Config, Tier } from '../../config/schema/config-schema.ts';
+import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import { MemoryLimiter } from '../../limits/memory/memory-limiter.ts';
@@ -10,6 +11,8 @@ import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import { findLimitedOwner, type LimitLine, reportLimits } from '../../proxy/reservation/limit-report.ts';
 import { ScopeResolver } from '../../proxy/reservation/scopes-of.ts';
+import { allowedEndpoints, allowsModel } from '../../proxy/routes/access.ts';
+import type { Route } from '../../proxy/routes/route-table.ts';
 import { RedisClient } from '../../redis/redis-client.ts';
 import type { Store } from '../../store/store.ts';
 import { createLogger } from '../../telemetry/log/logger.ts';
@@ -23,6 +26,9 @@ export interface KeyLimits {
   /** `store`: minutes and running requests are unknown, and count as unused. */
   readonly source: 'redis' | 'gateway' | 'store';
   readonly lines: readonly LimitLine[];
+  /** What the key or the holder may use: the model, and endpoints of those that it has. */
+  readonly allowed: boolean;
+  readonly endpoints: readonly EndpointName[];
 }
 
 const NAMES = LIMITS.map(({ name }) => name);
@@ -40,7 +46,7 @@ const LINES = z.array(
 
 /**
  * @param whose the prefix of a key, or the id of a holder
- * @param entry the entry of `models` that is requested
+ * @param model the model that is requested, by its own name
  * @param timeoutMs deadline of the gateway's answer
  * @throws Error where there is no such key or holder, StoreOpenError
  */
@@ -48,7 +54,8 @@ export async function keyLimits(
   config: Config,
   io: CommandIo,
   whose: string,
-  entry: string,
+  model: string,
+  { entry, endpoints: ofModel }: Pick<Route, 'entry' | 'endpoints'>,
   timeoutMs: number,
 ): Promise<KeyLimits> {
   const store = io.desk?.store ?? (await openStoreOf(config.static, io, 'must exist'));
@@ -56,18 +63,20 @@ export async function keyLimits(
     const owner = await findLimitedOwner(store, whose);
     if (owner === undefined) throw new Error('no key with this prefix, and no holder with this id');
     const { tier, teamId } = owner;
+    const endpoints = allowedEndpoints(ofModel, owner, config.dynamic.tiers);
+    const facts = { tier, allowed: allowsModel(model, owner), endpoints };
     const { redis } = config.static;
     const path = `/limits?${new URLSearchParams({ of: whose, model: entry })}`;
     const own =
       redis === undefined
         ? await askAdmin({ ...config.static.admin, ...config.dynamic }, path, LINES, timeoutMs)
         : undefined;
-    if (own !== undefined) return { tier, source: 'gateway', lines: own };
+    if (own !== undefined) return { ...facts, source: 'gateway', lines: own };
     const team = teamId === null ? undefined : await store.organisation.findTeam({ id: teamId });
     const scopes = await new ScopeResolver({ find: () => team }).of(owner, config.dynamic, entry);
     return redis === undefined
-      ? { tier, source: 'store', lines: await linesOf(store, scopes) }
-      : { tier, source: 'redis', lines: await sharedLines(store, scopes, redis) };
+      ? { ...facts, source: 'store', lines: await linesOf(store, scopes) }
+      : { ...facts, source: 'redis', lines: await sharedLines(store, scopes, redis) };
   } finally {
     if (io.desk === undefined) await store.close();
   }
@@ -98,7 +107,9 @@ async function sharedLines(store: Store, scopes: Scopes, url: string): Promise<r
 }
 
 /** Names and texts for people: `team: budget per month 500, used 401.25, left 98.75, resets in 10d`. */
-export function keyLimitLines(limited: KeyLimits | undefined): readonly (readonly [string, string])[] {
+export function keyLimitLines(
+  limited: Pick<KeyLimits, 'source' | 'lines'> | undefined,
+): readonly (readonly [string, string])[] {
   if (limited === undefined) return [];
   const texts = limited.lines.map(({ scope, limit, max, used, remaining, resets_in_s }) => {
     const name = limit.replace('cost', 'budget').replaceAll('_', ' ');
