@@ -237,6 +237,9 @@ test.each([
   [['--budget', 'EUR 5 USD/month'], /--budget names a currency twice/],
   [['--budget', 'USD 500/month'], /is USD, but the `currency` of the configuration is EUR/],
   [['--budget', '5/month/day'], /--budget/],
+  [['--budget', '5k/month'], /amount in digits, with nothing beside it but EUR: such as 500\/month/],
+  [['--budget', 'tier 5/month'], /amount in digits, .*, or tier\/month for that of the tier/],
+  [['--budget', '5 euros/month'], /amount in digits/],
   [['--soft', '0%'], /--soft is a share of the budget between 0 and 1/],
   [['--soft', '100%'], /--soft is a share/],
   [['--soft', '1'], /--soft is a share/],
@@ -247,16 +250,64 @@ test.each([
   [['--model-limit', 'gpt-4o'], /--model-limit is MODEL:NAME=NUMBER/],
   [
     ['--model-limit', 'gpt-4:concurrency=1'],
-    /--model-limit names no entry of `models` \(did you mean gpt-4o\?\)/,
+    /the model of a limit is no entry of `models` \(did you mean gpt-4o\?\)/,
   ],
   [['--model-limit', 'llama3:8b:concurrency=1'], /not offered to the tier Lite/],
   [['--model-limit', 'gpt-4o:concurency=1'], /did you mean concurrency\?/],
   [['--model-budget', 'gpt-4o:5'], /--model-budget is an amount in a day or a month/],
-  [['--model-limit', 'constructor:concurrency=1'], /names no entry/],
+  [['--model-limit', 'constructor:concurrency=1'], /is no entry/],
+  [['--model-limit', 'gone:concurrency=tier'], /is no entry/],
 ])('%j is refused for a holder, and nothing changes', async (options, message) => {
   const prefix = await issue('--tier', 'Lite');
   expect(await fault('holders', 'set', prefix, ...options)).toMatch(message);
   expect(await json('keys', 'show', prefix)).toMatchObject({ version: 1 });
+});
+
+test('what was set for a model that is gone, or is not for the tier any more, can be removed', async () => {
+  const prefix = await issue('--tier', 'Pro');
+  const set = ['holders', 'set', prefix];
+  await done(...set, '--model-limit', 'gpt-4o:concurrency=2', '--model-limit', 'llama3:8b:concurrency=2');
+  await done('holders', 'tier', prefix, '--tier', 'Lite');
+  configure(CONFIG.replace('gpt-4o:', 'gpt-5:'));
+  for (const model of ['gpt-4o', 'llama3:8b']) {
+    expect(await fault(...set, '--model-limit', `${model}:concurrency=1`)).toMatch(/is no entry|not offered/);
+    expect(await fault(...set, '--model-limit', `${model}:concurrency=none`)).toMatch(/no entry|not offered/);
+    await done(...set, '--model-limit', `${model}:concurrency=tier`);
+  }
+  expect(await json('holders', 'show', prefix)).toMatchObject({ model_limits: null });
+});
+
+test('what an owner has already needs no force, and may be gone from the configuration', async () => {
+  const prefix = await issue('--tier', 'Lite', '--models', 'gpt-4o');
+  const [limit, budget] = ['requests_per_minute=900', '90/month'];
+  await done('holders', 'set', prefix, '--limit', limit, '--budget', budget, '--force');
+  const both = ['--limit', limit, '--limit', 'concurrency=3', '--budget', budget];
+  await done('holders', 'set', prefix, ...both);
+  expect(await fault('holders', 'set', prefix, '--limit', 'requests_per_minute=901')).toContain('--force');
+  configure(CONFIG.replace('gpt-4o:', 'gpt-5:'));
+  await done('keys', 'set', prefix, '--models', 'gpt-4o,gpt-5');
+  expect(await fault('keys', 'set', prefix, '--models', 'gpt-4o,gpt-4o-mini')).toContain(
+    'no model is called',
+  );
+});
+
+test('a key is restricted to what its holder may use, and `explain` says what it may not', async () => {
+  const prefix = await issue('--tier', 'Pro');
+  await done('holders', 'set', prefix, '--models', 'gpt-*', '--endpoints', 'chat,embeddings');
+  const set = ['keys', 'set', prefix];
+  expect(await fault(...set, '--models', 'llama3:8b')).toContain('not among those of the holder, gpt-*');
+  expect(await fault(...set, '--endpoints', 'chat,images')).toMatch(
+    /unknown endpoint of the holder: it is one of chat, embeddings/,
+  );
+  await done(...set, '--models', 'gpt-4o', '--endpoints', 'embeddings');
+  const explained = await tollgate('explain', 'gpt-4o', '--key', prefix);
+  expect([explained.code, explained.out]).toEqual([0, expect.stringMatching(/\n +for +embeddings\n/)]);
+  expect(await tollgate('explain', 'llama3:8b', '--key', prefix)).toMatchObject({
+    code: 1,
+    out: expect.stringContaining('restricted to other models, and requests get a 404 model_not_found'),
+  });
+  const { out } = await tollgate('explain', 'llama3:8b', '--key', prefix, '--json');
+  expect(JSON.parse(out)).toMatchObject({ key: { allowed: false, endpoints: ['embeddings'] } });
 });
 
 test('warnings without a budget, and budgets without prices, are refused', async () => {
@@ -282,8 +333,8 @@ test('the limits of a key are lines, with the time to their reset where they hav
     'team: budget per month 10, used 4, left 6, resets in 10d',
   ];
   const note = 'no gateway answers, so what is used in a minute and at once is unknown';
-  const textsOf = (source: 'redis' | 'store') => keyLimitLines({ tier: 'Pro', source, lines });
+  const textsOf = (source: 'redis' | 'store') => keyLimitLines({ source, lines });
   expect(textsOf('redis')).toEqual(texts.map((text, index) => [index === 0 ? 'key' : '', text]));
   expect(textsOf('store').map(([, text]) => text)).toEqual([...texts, note]);
-  expect(keyLimitLines({ tier: 'Pro', source: 'redis', lines: [] })).toEqual([['key', 'has no limits']]);
+  expect(keyLimitLines({ source: 'redis', lines: [] })).toEqual([['key', 'has no limits']]);
 });

@@ -137,6 +137,26 @@ describe('teams', () => {
     });
   });
 
+  test.each(['.', '..', ' .. '])('are not called %j, which no address can name', async (name) => {
+    await done('teams', 'add', 'Search');
+    const message = expect.stringContaining('not called . or ..');
+    expect(await tollgate('teams', 'add', name)).toMatchObject({ code: 2, err: message });
+    expect(await tollgate('teams', 'set', 'Search', '--name', name)).toMatchObject({ code: 2, err: message });
+  });
+
+  test('and keys are made and removed with JSON as the only output', async () => {
+    await done('teams', 'add', 'Search');
+    const issued = await tollgate('keys', 'issue', '--tier', 'Pro', '--team', 'search', '--json');
+    const { key, ...fields } = JSON.parse(issued.out);
+    expect([issued.code, issued.err, key]).toEqual([0, '', expect.stringMatching(/^[0-9a-f]{32}$/)]);
+    const prefix = key.slice(0, 8);
+    const { holder, created_at } = Object(await json('keys', 'show', prefix));
+    expect(fields).toEqual({ prefix, tier: 'Pro', holder, created_at });
+    expect((await tollgate('teams', 'remove', 'Search', '--json')).out).toBe('');
+    await done('holders', 'set', prefix, '--no-team');
+    expect(await json('teams', 'remove', 'search')).toEqual({ outcome: 'removed', team: 'Search' });
+  });
+
   test('have names that differ in more than case', async () => {
     await done('teams', 'add', 'Search');
     expect(await tollgate('teams', 'add', 'SEARCH')).toMatchObject({

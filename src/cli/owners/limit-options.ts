@@ -79,6 +79,8 @@ export function modelLimitOptions(
   const { model_limits, ...others } = before;
   const models = new Map(Object.entries(model_limits ?? {}));
   for (const [model, changed] of changes) {
+    // What was set for a model that is gone, or is not for the tier any more, can still be removed.
+    if (!models.has(model) || !changed.goesBack()) requireEntry(model, owner);
     const ofTier = tier && config.models[model]?.limits?.[tier];
     const next = changed.apply(models.get(model) ?? {}, ofTier ?? {}, isForced);
     if (Object.keys(next).length === 0) models.delete(model);
@@ -104,7 +106,6 @@ function modelChanges(
             ? '--model-limit is MODEL:NAME=NUMBER, such as gpt-4o:tokens_per_day=100000'
             : '--model-budget is MODEL:AMOUNT, such as gpt-4o:20/day',
         );
-      requireEntry(model, option, owner);
       const known = changes.get(model) ?? new OwnChanges(owner);
       changes.set(model, known);
       if (option === 'model-limit') known.limit(`--${option}`, rest);
@@ -114,12 +115,14 @@ function modelChanges(
 }
 
 /** @throws UsageError where the configuration has no such entry, or not for the tier */
-function requireEntry(model: string, option: string, { config: { models }, tier }: LimitOwner): void {
+function requireEntry(model: string, { config: { models }, tier }: LimitOwner): void {
   const found = Object.hasOwn(models, model) ? models[model] : undefined;
   if (found === undefined)
-    throw new UsageError(`--${option} names no entry of \`models\`${didYouMean(model, Object.keys(models))}`);
+    throw new UsageError(
+      `the model of a limit is no entry of \`models\`${didYouMean(model, Object.keys(models))}`,
+    );
   if (tier !== undefined && !found.tiers.includes(tier))
-    throw new UsageError(`the model of --${option} is not offered to the tier ${tier}`);
+    throw new UsageError(`the model of a limit is not offered to the tier ${tier}`);
 }
 
 /** The options for one set of limits. */
@@ -144,7 +147,9 @@ class OwnChanges {
     const word = this.#wordOf(value, option);
     const reading = readInteger(value);
     if (word === undefined && (!reading.ok || reading.value < 1))
-      throw new UsageError(`the limit ${name} is a whole number from 1, or none${this.#orTier()}`);
+      throw new UsageError(
+        `the limit ${name} is a whole number from 1, or none${this.#orTier(', or tier for that of the tier')}`,
+      );
     this.#limits.set(name, word === undefined ? (reading.ok ? reading.value : null) : word.value);
   }
 
@@ -180,6 +185,11 @@ class OwnChanges {
     this.#soft = { value };
   }
 
+  /** Whether all that is given goes back to what the tier says. */
+  goesBack(): boolean {
+    return [...this.#limits.values(), ...this.#budgets.values()].every((value) => value === undefined);
+  }
+
   /** @param base what the tier says @throws UsageError for what the tier does not allow, unless it is forced */
   apply({ limits, budget }: OwnLimits, base: BudgetedLimits, isForced: boolean): OwnLimits {
     const allLimits = merged(limits ?? {}, this.#limits);
@@ -191,9 +201,12 @@ class OwnChanges {
     };
     const result = limitsWith(base, own);
     if (!isForced) {
-      for (const [name, value] of this.#limits) this.#requireAllowed(name, value, base[name], String);
+      // A form of the console gives again what the owner has, perhaps by force.
+      for (const [name, value] of this.#limits)
+        if (value !== limits?.[name]) this.#requireAllowed(name, value, base[name], String);
       for (const [name, value] of this.#budgets)
-        this.#requireAllowed(`budget ${name}`, value, base[`cost_${name}`], budgetText);
+        if (value !== budget?.[name])
+          this.#requireAllowed(`budget ${name}`, value, base[`cost_${name}`], budgetText);
     }
     const hasBudget = result.cost_per_day !== undefined || result.cost_per_month !== undefined;
     if (this.#soft?.value && !hasBudget) throw new UsageError('--soft needs a budget: give --budget, too');
@@ -226,8 +239,8 @@ class OwnChanges {
     throw new UsageError(`${option}: limits of a ${kind} are its own, so it goes back to no tier; use none`);
   }
 
-  #orTier(): string {
-    return this.#owner.kind === 'holder' ? ', or tier for that of the tier' : '';
+  #orTier(text: string): string {
+    return this.#owner.kind === 'holder' ? text : '';
   }
 
   #amountOf(option: string, text: string): number {
@@ -235,6 +248,11 @@ class OwnChanges {
     const reading = readBudget(digits);
     if (!reading.ok) throw new UsageError(`${option} ${reading.fault}; with its time, ${BUDGET_FORM}`);
     const { currency } = this.#owner.config;
+    const isCurrency = (word: string) => word === '' || /^[a-z]{3}$/i.test(word);
+    if (!isCurrency(before) || !isCurrency(after))
+      throw new UsageError(
+        `${option} is an amount in digits, with nothing beside it but ${currency ?? 'a currency'}: ${BUDGET_FORM}${this.#orTier(', or tier/month for that of the tier')}`,
+      );
     if (before !== '' && after !== '') throw new UsageError(`${option} names a currency twice`);
     const named = `${before}${after}`.toUpperCase();
     const fault = named === '' ? undefined : currencyFault(named, currency);

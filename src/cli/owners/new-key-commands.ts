@@ -13,7 +13,7 @@ import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { broadcastFields, broadcastText, isConfirmed, warnings } from '../fleet-action.ts';
 import { findOrder } from '../orders-commands.ts';
 import { UsageError } from '../program/arguments.ts';
-import { CONFIG, choice, command, list, text } from '../program/command.ts';
+import { choice, command, list, SHOW_OPTIONS, text } from '../program/command.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
 import { openFleet, withStore } from '../support-desk.ts';
@@ -53,7 +53,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     order: text('ORDER', 'the key of a paid order, for a buyer who cannot claim it'),
     ...KEY_OPTIONS,
     actor: AUTHOR_OPTIONS.actor,
-    config: CONFIG,
+    ...SHOW_OPTIONS,
   },
   examples: [
     'keys issue --tier Pro --holder "nightly build" --team search --label env=prod',
@@ -103,11 +103,15 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
             ? await issuer.issueFor(first.prefix, order)
             : await issueForOrder(store, issuer, paid ?? '');
       if (issued === undefined) throw noSuchKey();
-      await showOnce(io, issuer, issued, issued.key.reveal());
-      await write(
-        io.stderr,
-        `Issued ${issued.prefix} (${issued.tier}) for holder ${issued.holderId}. The key is shown only this once.\n`,
-      );
+      const { prefix, tier: tierIssued, holderId, createdAt } = issued;
+      const fields = { key: issued.key.reveal(), prefix, tier: tierIssued, holder: holderId };
+      const json = { ...fields, created_at: createdAt };
+      await showOnce(io, issuer, issued, given.json ? JSON.stringify(json) : fields.key);
+      if (!given.json)
+        await write(
+          io.stderr,
+          `Issued ${prefix} (${tierIssued}) for holder ${holderId}. The key is shown only this once.\n`,
+        );
       return 0;
     });
   },

@@ -2,7 +2,7 @@
 import { userInfo } from 'node:os';
 import { storableText } from '../../auth/stored-text.ts';
 import type { DynamicConfig, Tier } from '../../config/schema/config-schema.ts';
-import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
+import { ENDPOINTS, offered } from '../../config/schema/endpoint-names.ts';
 import { formatDuration } from '../../config/schema/units.ts';
 import type { Terms } from '../../config/terms.ts';
 import { matchesModel } from '../../proxy/routes/access.ts';
@@ -184,13 +184,18 @@ export function termsOptions(
   const limited = limitOptions(given, before, owner, given.force);
   const { models: ofModels, endpoints: ofEndpoints } = given;
   if (ofModels === undefined && ofEndpoints === undefined) return limited;
-  const { tier, config } = owner;
+  const { tier, config, kind, holderTerms = {} } = owner;
   const { models: oldModels, endpoints: oldEndpoints, ...others } = limited ?? before;
   const names = ofModels === undefined ? oldModels : namesIn(ofModels, 'models');
-  if (ofModels !== undefined) for (const name of names ?? []) requireModel(name, tier, config.models);
+  // What the owner has already may be gone from the configuration.
+  for (const name of names ?? [])
+    if (oldModels?.includes(name) !== true) requireModel(name, tier, config.models, holderTerms.models);
   const listed = ofEndpoints === undefined ? oldEndpoints : namesIn(ofEndpoints, 'endpoints');
-  const allowed = config.tiers[tier]?.endpoints ?? ENDPOINTS;
-  const endpoints = listed?.map((name) => oneOf(name, allowed, `endpoint of the tier ${tier}`));
+  const allowed = offered(config.tiers[tier]?.endpoints ?? ENDPOINTS, holderTerms.endpoints);
+  const whose = kind === 'key' && holderTerms.endpoints !== undefined ? 'holder' : `tier ${tier}`;
+  const endpoints = listed?.map(
+    (name) => oldEndpoints?.find((old) => old === name) ?? oneOf(name, allowed, `endpoint of the ${whose}`),
+  );
   return { ...others, ...(names && { models: names }), ...(endpoints && { endpoints }) };
 }
 
@@ -201,15 +206,23 @@ function namesIn(given: string, option: string): readonly string[] | undefined {
   return [...new Set(names)];
 }
 
-/** @throws UsageError where the name stands for no model of the tier */
-function requireModel(name: string, tier: Tier, models: DynamicConfig['models']): void {
-  const known = Object.entries(models).filter(
-    ([model]) => matchesModel(name, model) || matchesModel(model, name),
-  );
+/** @param ofHolder of a key: its holder's own restriction @throws UsageError where the name stands for no model of these */
+function requireModel(
+  name: string,
+  tier: Tier,
+  models: DynamicConfig['models'],
+  ofHolder: Terms['models'],
+): void {
+  const overlaps = (other: string) => matchesModel(name, other) || matchesModel(other, name);
+  const known = Object.entries(models).filter(([model]) => overlaps(model));
   if (known.length === 0)
     throw new UsageError(`no model is called like one of --models${didYouMean(name, Object.keys(models))}`);
-  if (known.some(([, model]) => model.tiers.includes(tier))) return;
-  throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
+  if (!known.some(([, model]) => model.tiers.includes(tier)))
+    throw new UsageError(`a model of --models is not offered to the tier ${tier}`);
+  if (ofHolder !== undefined && !ofHolder.some(overlaps))
+    throw new UsageError(
+      `a model of --models is not among those of the holder, ${ofHolder.join(', ')}${didYouMean(name, ofHolder)}`,
+    );
 }
 
 /** Warns when somebody gets a tier that the configuration does not list. */

@@ -5,14 +5,14 @@ import { NO_TERMS, type Terms } from '../../config/terms.ts';
 import { wholeTeam } from '../../console/owner-records.ts';
 import { teamFields, termsFields } from '../../console/record-fields.ts';
 import type { TeamResult, TeamSummary } from '../../store/organisation-record.ts';
-import { CONFIG, command, group, type Operand, SHOW_OPTIONS, text } from '../program/command.ts';
+import { UsageError } from '../program/arguments.ts';
+import { command, group, type Operand, SHOW_OPTIONS, text } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { fieldLines, withStore } from '../support-desk.ts';
 import { termsTexts } from '../terms-fields.ts';
 import { LIMIT_OPTIONS, LIMITS_HELP, limitOptions } from './limit-options.ts';
 import {
-  AUTHOR_OPTIONS,
   authorOf,
   authorText,
   CHANGE_OPTIONS,
@@ -42,7 +42,7 @@ const add = command('add', 'add a team', {
   options: CHANGE,
   examples: ['teams add search --label cost=42 --budget 500/month --soft 80%'],
   run: (given, io, operand) => {
-    const name = storableText(operand, 'name');
+    const name = readTeamName(operand);
     const labels = labelOptions(given);
     const by = authorOf(given, io);
     return withStore(given, io, 'create', async (store, { dynamic }) => {
@@ -96,7 +96,7 @@ const set = command('set', 'change a team', {
   examples: ['teams set search --name "Search and ads"', 'teams set search --budget none/month'],
   run: (given, io, operand) => {
     const change = {
-      ...(given.name !== undefined && { name: storableText(given.name, 'name') }),
+      ...(given.name !== undefined && { name: readTeamName(given.name) }),
       labels: labelChangeOptions(given),
     };
     const by = authorOf(given, io);
@@ -116,21 +116,31 @@ const set = command('set', 'change a team', {
 
 const remove = command('remove', 'remove a team without holders; its usage stays', {
   operand: TEAM,
-  options: { ...AUTHOR_OPTIONS, config: CONFIG },
+  options: CHANGE_OPTIONS,
   examples: ['teams remove search'],
   run: (given, io, operand) => {
     const by = authorOf(given, io);
     return withStore(given, io, 'must exist', async (store) => {
-      const outcome = await store.organisation.removeTeam((await teamNamed(store, operand)).id, by);
+      const { id, name } = await teamNamed(store, operand);
+      const outcome = await store.organisation.removeTeam(id, by);
+      if (outcome === 'unknown') throw new Error('the team was removed just now');
       if (outcome === 'has_holders')
         throw new Error(
           'the team has holders: move them with tollgate holders set HOLDER --team NAME or --no-team',
         );
-      await write(io.stdout, 'Removed the team.\n');
+      const fields = JSON.stringify({ outcome: 'removed', team: name });
+      await write(io.stdout, given.json ? `${fields}\n` : 'Removed the team.\n');
       return 0;
     });
   },
 });
+
+/** @throws UsageError, GatewayError invalid_value */
+function readTeamName(text: string): string {
+  const name = storableText(text, 'name');
+  if (/^\.\.?$/.test(name)) throw new UsageError('a team is not called . or .., which no address can name');
+  return name;
+}
 
 const COLUMNS = ['name', 'holders', 'labels', 'created_at', 'limits'];
 
