@@ -122,7 +122,7 @@ export class NearBudgets {
   /** The key of a lineage that is in use. */
   async #keyOf(lineage: string): Promise<BudgetOwner | undefined> {
     const { store } = this.#options;
-    const prefixes = await store.usage.prefixesOf(lineage);
+    const { prefixes } = await store.usage.keysOf(lineage);
     const keys = await Promise.all(
       prefixes
         .filter(isPrefix)

@@ -231,12 +231,12 @@ export interface UsageStore {
 
   reopenMonth(month: string, by: Authorship): Promise<'reopened' | 'open'>;
 
-  /** The keys of a lineage. @param lineage as in `KeySummary` */
-  prefixesOf(lineage: string): Promise<readonly string[]>;
+  /** The holder of a lineage, empty when there is no such key, and its keys. @param lineage as in `KeySummary` */
+  keysOf(lineage: string): Promise<{ readonly holderId: string; readonly prefixes: readonly string[] }>;
 }
 
 /** What counts and limits need of it. */
 export type CountingStore = Pick<
   UsageStore,
-  'addUsage' | 'forgetBatches' | 'knownBatches' | 'usageReport' | 'usageOf' | 'prefixesOf'
+  'addUsage' | 'forgetBatches' | 'knownBatches' | 'usageReport' | 'usageOf' | 'keysOf'
 >;

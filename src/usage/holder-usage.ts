@@ -49,7 +49,7 @@ export class HolderUsage {
     const day = dayOf(this.#clock());
     const filter =
       scope.kind === 'key'
-        ? ({ kind: 'prefixes', prefixes: await this.#store.prefixesOf(scope.lineage) } as const)
+        ? ({ kind: 'prefixes', ...(await this.#store.keysOf(scope.lineage)) } as const)
         : scope;
     const { stored, pending } = await this.#outbox.withPending(filter, () => this.#store.usageOf(scope, day));
     return eachTotal((limit) => {

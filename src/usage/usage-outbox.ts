@@ -11,7 +11,7 @@ import type { AddedUsage, UsageRow } from '../store/usage-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { BatchSender } from './outbox/batch-sender.ts';
 import { OutboxDisk } from './outbox/outbox-disk.ts';
-import { isAmong, type PendingFilter, writeRow } from './outbox/outbox-row.ts';
+import { isAmong, outboxColumns, type PendingFilter } from './outbox/outbox-row.ts';
 import { type PendingUsage, readPending } from './pending-usage.ts';
 import { ModelNames } from './records/model-names.ts';
 import { rowsOf, type UsageRecord } from './records/request-usage.ts';
@@ -220,7 +220,7 @@ export class UsageOutbox {
     if (this.#writing !== undefined || this.#fresh.size === 0) return;
     const totals = this.#fresh;
     this.#fresh = new UsageTotals();
-    const done = this.#disk.call('add', this.#clock(), Array.from(totals.rows(), writeRow)).then(
+    const done = this.#disk.call('add', this.#clock(), Array.from(totals.rows(), outboxColumns)).then(
       (error) => {
         writing.isWritten = true;
         this.#writing = undefined;

@@ -104,7 +104,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     await add({ holderId, prefix: other.prefix }, { holderId: 'else', prefix: first.prefix });
     expect(await requests({ kind: 'key', lineage: first.prefix })).toBe(3);
     expect(await requests({ kind: 'key', lineage: other.prefix })).toBe(1);
-    expect((await store.usage.prefixesOf(first.prefix)).toSorted()).toEqual(
+    expect((await store.usage.keysOf(first.prefix)).prefixes.toSorted()).toEqual(
       [first, second, third].map(({ prefix }) => prefix).toSorted(),
     );
     await add({ holderId, prefix: first.prefix, model: 'other' });

@@ -62,8 +62,8 @@ export class FaultyStore implements CountingStore {
     return this.#store.usageReport(query);
   }
 
-  prefixesOf(lineage: string): Promise<readonly string[]> {
-    return this.#store.prefixesOf(lineage);
+  keysOf(lineage: string) {
+    return this.#store.keysOf(lineage);
   }
 
   async usageOf(scope: UsageScope, day: string) {

@@ -1,6 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readLine, readRow, writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
+import {
+  outboxColumns,
+  readLine,
+  readRow,
+  splitRow,
+  writeLine,
+  writeRow,
+} from '../../src/usage/outbox/outbox-row.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import { UsageTotals } from '../../src/usage/records/usage-totals.ts';
 import { dayOf, daysBefore, hourOf } from '../../src/usage/records/utc-hours.ts';
@@ -138,6 +145,7 @@ describe('a row as text', () => {
           const line = writeLine(writeRow(row));
           expect(line.indexOf('\n')).toBe(line.length - 1);
           expect(readLine(line).map(readRow)).toEqual([row]);
+          expect(splitRow(writeRow(row))).toEqual(outboxColumns(row));
         }
       }),
     );

@@ -2,9 +2,10 @@
 import { withDeadline } from '../../deadline.ts';
 import { singleFlight } from '../../single-flight.ts';
 import type { CountingStore } from '../../store/store.ts';
-import type { AddedUsage } from '../../store/usage-record.ts';
+import type { AddedUsage, UsageRow } from '../../store/usage-record.ts';
 import type { OutboxDisk } from './outbox-disk.ts';
 import type { OutboxBatch } from './outbox-file.ts';
+import { readRows } from './outbox-row.ts';
 
 interface BatchSenderOptions {
   readonly store: Pick<CountingStore, 'addUsage'>;
@@ -42,7 +43,7 @@ export class BatchSender {
   }
 
   /** Whether the store may have the batch without having confirmed it. */
-  isUncertain({ id, isInherited }: OutboxBatch): boolean {
+  isUncertain({ id, isInherited }: Omit<OutboxBatch, 'rows'>): boolean {
     return isInherited || this.#failures.has(id);
   }
 
@@ -77,12 +78,8 @@ export class BatchSender {
   async #drain(): Promise<boolean> {
     const { disk, onDiskError } = this.#options;
     try {
-      for (
-        let batch = await disk.callInTime('next');
-        batch !== undefined;
-        batch = await disk.callInTime('next')
-      )
-        if (this.#isStopped || !(await this.#send(batch))) return false;
+      for (let next = await disk.callInTime('next'); next !== undefined; next = await disk.callInTime('next'))
+        if (this.#isStopped || !(await this.#send(next.batch.id, readRows(next.cells)))) return false;
       this.#setFailing(false);
       return true;
     } catch (error) {
@@ -92,7 +89,7 @@ export class BatchSender {
   }
 
   /** @returns whether to continue with the next one */
-  async #send({ id, rows }: OutboxBatch): Promise<boolean> {
+  async #send(id: string, rows: readonly UsageRow[]): Promise<boolean> {
     const { store, disk, clock, onBatch, onStoreError, onRefused } = this.#options;
     while (this.#holds > 0) await new Promise<void>((resolve) => (this.#resume = resolve));
     this.#attempts += 1;

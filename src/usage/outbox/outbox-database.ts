@@ -16,10 +16,10 @@ const SETUP = `
   create index if not exists usage_rows_by_batch on usage_rows (batch);
   create index if not exists usage_rows_by_holder on usage_rows (holder);
   commit;`;
-/** Not in the files of earlier versions, which have no column \`context\`. */
-const INDEXES = `
-  create index if not exists usage_rows_by_team on usage_rows (context ->> 0);
-  create index if not exists usage_rows_by_prefix on usage_rows (cells ->> 2);`;
+/** Whether a row is of a holder in a team. It reads no JSON, because most are not. */
+export const HAS_TEAM = `substr(context, 1, 3) <> '[""'`;
+/** Not in the files of earlier versions, which have no column `context`. */
+const INDEXES = `create index if not exists usage_rows_by_team on usage_rows (context ->> 0) where ${HAS_TEAM};`;
 
 /** @throws SQLite's error: see `isLocked` and `isDamaged` */
 export function openLocked(path: string): DatabaseSync {

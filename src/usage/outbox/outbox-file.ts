@@ -7,16 +7,21 @@ import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { makePrivateFolder } from '../../store/sqlite/private-folder.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
-import { UsageTotals } from '../records/usage-totals.ts';
-import { isDamaged, openIndexed, removeFile } from './outbox-database.ts';
-import { isAmong, joinRow, type PendingFilter, readRow, writeLine } from './outbox-row.ts';
+import { type HolderRange, isBefore, MAX_RANGES, rangesOf } from './holder-ranges.ts';
+import { HAS_TEAM, isDamaged, openIndexed, removeFile } from './outbox-database.ts';
+import {
+  isAmong,
+  joinRow,
+  type OutboxColumns,
+  type PendingFilter,
+  readRows,
+  splitRow,
+  writeLine,
+} from './outbox-row.ts';
 
 const INSERT_BATCH =
   'insert into batches (id, at) values (?, ?) on conflict (id) do update set id = id returning number';
-/** Versions that do not know the column \`context\` read the others. */
-const INSERT_ROW = `insert into usage_rows (batch, holder, cells, context)
-  select ?1, ?2 ->> 1, iif(has_context, json_remove(?2, '$[#-1]'), ?2), iif(has_context, ?2 -> '$[#-1]', null)
-  from (select json_type(?2, '$[#-1]') = 'array' as has_context)`;
+const INSERT_ROW = 'insert into usage_rows (batch, holder, cells, context) values (?, ?, ?, ?)';
 const PENDING = 'select id, cells, context from usage_rows join batches on number = batch where ';
 /** Maximum rows of a batch. Rows of one transaction share pages that it changes: so more cost less each, and hold the store for longer. */
 const BATCH_ROWS = 1000;
@@ -46,8 +51,10 @@ export class OutboxFile {
   #file: DatabaseSync | undefined;
   /** By id, in the order of the next attempts. */
   readonly #waiting = new Map<string, WaitingBatch>();
-  /** The batch that rows are added to, and the one that `next` returned last. */
-  #openId = '';
+  /** Where rows are added, and the database of these batches. */
+  #ranges: readonly HolderRange[] = [];
+  #rangesOf: DatabaseSync | undefined;
+  /** The batch that `next` returned last. */
   #sendingId = '';
   #isSync = false;
 
@@ -78,19 +85,18 @@ export class OutboxFile {
   /**
    * Appends rows, all in one transaction.
    * @param at milliseconds since 1970
-   * @param cells from `writeRow`
    * @returns why they are only in memory; undefined if they are in the file
    * @throws the same error if the memory is full
    */
-  add(at: number, cells: readonly string[]): unknown {
+  add(at: number, rows: readonly OutboxColumns[]): unknown {
     try {
       if (this.#file === undefined) throw new Error(`there is no outbox file in ${this.directory}`);
-      this.#addTo(this.#file, at, cells);
+      this.#addTo(this.#file, at, rows, MAX_RANGES);
       return undefined;
     } catch (error) {
       const inMemory = [...this.#waiting.values()].filter(({ database }) => database === this.#memory);
       if (inMemory.length >= MAX_MEMORY_BATCHES) throw error;
-      this.#addTo(this.#memory, at, cells);
+      this.#addTo(this.#memory, at, rows, 1);
       return error;
     }
   }
@@ -99,17 +105,18 @@ export class OutboxFile {
   inherit(id: string, at: number, cells: readonly string[]): void {
     // A batch that was copied before is complete, because it was one transaction.
     if (this.#file === undefined || cells.length === 0 || this.#waiting.has(id)) return;
-    this.#save(this.#file, [{ id, at, cells }]);
+    this.#save(this.#file, [{ id, at, rows: cells.map(splitRow) }]);
     this.#waiting.set(id, { database: this.#file, at, isInherited: true, rows: cells.length });
   }
 
   /** @returns the batch to send; no more rows are added to it */
-  next(): OutboxBatch | undefined {
+  next(): { readonly batch: Omit<OutboxBatch, 'rows'>; readonly cells: readonly string[] } | undefined {
     const [id] = this.#waiting.keys();
     if (id === undefined) return undefined;
-    if (id === this.#openId) this.#openId = '';
+    this.#seal(id);
     this.#sendingId = id;
-    return this.#read(id, this.#cellsOf(id));
+    // As text: the objects would take longer to hand over than to make.
+    return { batch: this.#batch(id), cells: this.#cellsOf(id) };
   }
 
   /** The store did not accept a batch: others are next. */
@@ -123,7 +130,7 @@ export class OutboxFile {
   /** The store has a batch. */
   remove(id: string): void {
     const { database } = this.#waiting.get(id) ?? {};
-    if (id === this.#openId) this.#openId = '';
+    this.#seal(id);
     if (database !== undefined)
       this.#use(database, () => database.prepare('delete from batches where id = ?').run(id));
     this.#waiting.delete(id);
@@ -142,7 +149,7 @@ export class OutboxFile {
       if (this.#bytes <= maxBytes) break;
       // The store may have counted the batch in flight.
       if (id === this.#sendingId || database === this.#memory) continue;
-      for (const { sums } of this.#read(id, this.#cellsOf(id)).rows) requests += sums.requests;
+      for (const { sums } of readRows(this.#cellsOf(id))) requests += sums.requests;
       this.remove(id);
     }
     return requests;
@@ -157,8 +164,8 @@ export class OutboxFile {
     );
     const batches = Map.groupBy(found, ({ id }) => String(id));
     return Array.from(batches, ([id, found]) => {
-      const { rows, ...batch } = this.#read(id, found.map(joinRow));
-      return { ...batch, rows: rows.filter((row) => isAmong(filter, row)) };
+      const rows = readRows(found.map(joinRow)).filter((row) => isAmong(filter, row));
+      return { ...this.#batch(id), rows };
     });
   }
 
@@ -183,9 +190,9 @@ export class OutboxFile {
       const cells = this.#cellsOf(id);
       try {
         this.open();
-        if (this.#file !== undefined) this.#save(this.#file, [{ id, at, cells }]);
+        if (this.#file !== undefined) this.#save(this.#file, [{ id, at, rows: cells.map(splitRow) }]);
       } catch {
-        for (const { sums } of this.#read(id, cells).rows) lost += sums.requests;
+        for (const { sums } of readRows(cells)) lost += sums.requests;
         this.#waiting.delete(id);
       }
     }
@@ -200,34 +207,50 @@ export class OutboxFile {
     return PAGE_BYTES * Number(page_count ?? 0);
   }
 
-  #addTo(database: DatabaseSync, at: number, cells: readonly string[]): void {
-    const open = this.#waiting.get(this.#openId);
-    const isOpen = open?.database === database && open.rows < BATCH_ROWS;
+  #addTo(database: DatabaseSync, at: number, rows: readonly OutboxColumns[], maxRanges: number): void {
+    const sorted = rows.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    const isOpen = this.#rangesOf === database && this.#ranges.some(({ id }) => id !== '');
+    const ranges = isOpen ? this.#ranges : rangesOf(sorted, maxRanges);
     const added = [];
-    for (let from = 0; from < cells.length; from += BATCH_ROWS) {
-      const id = from === 0 && isOpen ? this.#openId : randomBytes(8).toString('hex');
-      added.push({ id, at, cells: cells.slice(from, from + BATCH_ROWS) });
+    let end = 0;
+    for (const range of ranges) {
+      const begin = end;
+      while (end < sorted.length && isBefore(sorted[end], range.end)) end += 1;
+      const open = this.#waiting.get(range.id);
+      let id = open !== undefined && open.rows < BATCH_ROWS ? range.id : '';
+      for (let from = begin; from < end; from += BATCH_ROWS) {
+        id ||= randomBytes(8).toString('hex');
+        added.push({ range, id, at, rows: sorted.slice(from, Math.min(from + BATCH_ROWS, end)) });
+        id = '';
+      }
     }
     this.#save(database, added);
-    for (const { id, cells: rows } of added) {
+    this.#ranges = ranges;
+    this.#rangesOf = database;
+    for (const { range, id, rows } of added) {
       const batch = this.#waiting.get(id) ?? { database, at, isInherited: false, rows: 0 };
       batch.rows += rows.length;
       this.#waiting.set(id, batch);
-      this.#openId = id;
+      range.id = id;
     }
+  }
+
+  /** No more rows are added to a batch. */
+  #seal(id: string): void {
+    for (const range of this.#ranges) if (range.id === id) range.id = '';
   }
 
   #save(
     database: DatabaseSync,
-    batches: readonly { id: string; at: number; cells: readonly string[] }[],
+    batches: readonly { id: string; at: number; rows: readonly OutboxColumns[] }[],
   ): void {
     this.#use(database, () => {
       database.exec('begin immediate');
       try {
         const insert = database.prepare(INSERT_ROW);
-        for (const { id, at, cells } of batches) {
+        for (const { id, at, rows } of batches) {
           const number = Number(database.prepare(INSERT_BATCH).get(id, at)?.['number']);
-          for (const row of cells) insert.run(number, row);
+          for (const row of rows) insert.run(number, ...row);
         }
         database.exec('commit');
       } finally {
@@ -244,10 +267,8 @@ export class OutboxFile {
     return this.#use(database, () => database.prepare(query).all(id)).map(joinRow);
   }
 
-  #read(id: string, cells: readonly string[]): OutboxBatch {
-    const totals = new UsageTotals();
-    totals.addAll(cells.map(readRow).filter((row) => row !== undefined));
-    return { id, rows: [...totals.rows()], isInherited: this.#waiting.get(id)?.isInherited === true };
+  #batch(id: string): Omit<OutboxBatch, 'rows'> {
+    return { id, isInherited: this.#waiting.get(id)?.isInherited === true };
   }
 
   /** Closes a damaged file; the next `takeOver` moves its readable rows. */
@@ -271,9 +292,8 @@ function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
     case 'holder':
       return ['holder = ?', filter.id];
     case 'team':
-      return ['context ->> 0 = ?', filter.id];
+      return [`context ->> 0 = ? and ${HAS_TEAM}`, filter.id];
     case 'prefixes':
-      return ['cells ->> 2 in (select value from json_each(?))', JSON.stringify(filter.prefixes)];
     case 'model':
       return ['holder = ?', filter.holderId];
   }

@@ -9,11 +9,12 @@ import {
 } from '../../store/usage-record.ts';
 import { memberOf, parse } from '../../wire/error-answer.ts';
 import { isSane } from '../records/request-usage.ts';
+import { UsageTotals } from '../records/usage-totals.ts';
 
 /** Which of the pending rows. */
 export type PendingFilter =
   | Exclude<UsageScope, { readonly kind: 'key' }>
-  | { readonly kind: 'prefixes'; readonly prefixes: readonly string[] };
+  | { readonly kind: 'prefixes'; readonly holderId: string; readonly prefixes: readonly string[] };
 
 /** Whether a row is one of them. */
 export function isAmong(filter: PendingFilter, { holderId, teamId, prefix, model }: UsageRow): boolean {
@@ -23,7 +24,7 @@ export function isAmong(filter: PendingFilter, { holderId, teamId, prefix, model
     case 'team':
       return teamId === filter.id;
     case 'prefixes':
-      return filter.prefixes.includes(prefix);
+      return holderId === filter.holderId && filter.prefixes.includes(prefix);
     case 'model':
       return holderId === filter.holderId && countsInScope(filter, model);
   }
@@ -33,23 +34,40 @@ const KEYS = 5;
 /** Number of sums in the first version. Later ones are appended. */
 const FIRST_SUMS = 13;
 
-/**
- * What versions read that know only hour, holder, key, model and upstream, and after it an array of the rest: the outbox file has the two
- * apart.
- * @returns a JSON array
- */
-export function writeRow({ hour, holderId, prefix, model, upstream, sums, ...then }: UsageRow): string {
+/** The columns of an outbox file. An earlier version wrote no `context`, which has what it does not know, and reads the others. */
+export type OutboxColumns = readonly [holder: string, cells: string, context: string | null];
+
+/** What versions read that know only hour, holder, key, model and upstream, and the rest, both as JSON arrays. */
+export function outboxColumns({
+  hour,
+  holderId,
+  prefix,
+  model,
+  upstream,
+  sums,
+  ...then
+}: UsageRow): OutboxColumns {
   const { teamId, tier, target, endpoint } = then;
   const counts = USAGE_SUMS.map((name) => sums[name]);
-  return JSON.stringify([
-    hour,
+  return [
     holderId,
-    prefix,
-    model,
-    upstream,
-    ...counts,
-    [teamId, tier, target, endpoint],
-  ]);
+    JSON.stringify([hour, holderId, prefix, model, upstream, ...counts]),
+    JSON.stringify([teamId, tier, target, endpoint]),
+  ];
+}
+
+/** Both in one JSON array, the rest last. */
+export function writeRow(row: UsageRow): string {
+  const [, cells, context] = outboxColumns(row);
+  return joinRow({ cells, context });
+}
+
+/** @param row a valid one from `writeRow` or `joinRow` */
+export function splitRow(row: string): OutboxColumns {
+  // Written by this file.
+  const cells = JSON.parse(row) as unknown[];
+  const context = Array.isArray(cells.at(-1)) ? JSON.stringify(cells.pop()) : null;
+  return [String(cells[1]), JSON.stringify(cells), context];
 }
 
 /** Sums and texts that the version that wrote it did not have are 0 and empty. @returns undefined when it is not valid */
@@ -65,15 +83,27 @@ export function readRow(text: string): UsageRow | undefined {
   if (!isText || others.length > 0 || !isSane(key)) return undefined;
   if (numbers.length < FIRST_SUMS || numbers.length > USAGE_SUMS.length || !numbers.every(isCount))
     return undefined;
-  return { ...key, sums: usageSums((name) => numbers[USAGE_SUMS.indexOf(name)] ?? 0) };
+  let next = 0;
+  // In the order of their names.
+  return { ...key, sums: usageSums(() => numbers[next++] ?? 0) };
 }
 
-/** A row from the two columns of an outbox file. An earlier version wrote no `context`. */
+/** Rows of a batch, each key once. Damaged ones are left out. */
+export function readRows(cells: readonly string[]): readonly UsageRow[] {
+  const totals = new UsageTotals();
+  for (const text of cells) {
+    const row = readRow(text);
+    if (row !== undefined) totals.add(row);
+  }
+  return [...totals.rows()];
+}
+
+/** A row from the columns of an outbox file. */
 export function joinRow({ cells, context }: Readonly<Record<string, unknown>>): string {
   return typeof context === 'string' ? `${String(cells).slice(0, -1)},${context}]` : String(cells);
 }
 
-/** @param row from `writeRow` */
+/** @param row from `writeRow` or `joinRow` */
 export function writeLine(row: string): string {
   return `{"v":1,"rows":[${row}]}\n`;
 }

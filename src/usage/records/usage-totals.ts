@@ -2,7 +2,8 @@
 import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../../store/usage-record.ts';
 
 interface Entry {
-  readonly key: UsageKey;
+  /** Its sums are those of the first. */
+  readonly row: UsageRow;
   readonly sums: Record<keyof UsageSums, number>;
 }
 
@@ -31,8 +32,7 @@ export class UsageTotals {
       addSums(entry.sums, row.sums);
       return;
     }
-    const { sums, ...key } = row;
-    this.#entries.set(name, { key, sums: { ...sums } });
+    this.#entries.set(name, { row, sums: { ...row.sums } });
   }
 
   addAll(rows: Iterable<UsageRow>): void {
@@ -41,7 +41,7 @@ export class UsageTotals {
 
   /** Copies of the rows; later additions do not change them. */
   *rows(): Generator<UsageRow> {
-    for (const { key, sums } of this.#entries.values()) yield { ...key, sums: { ...sums } };
+    for (const { row, sums } of this.#entries.values()) yield { ...row, sums: { ...sums } };
   }
 }
 

@@ -17,7 +17,7 @@ const store = {
   forgetBatches: async () => 0,
   knownBatches: async () => new Set<string>(),
   usageReport: async () => [],
-  prefixesOf: async () => [],
+  keysOf: async () => ({ holderId: '', prefixes: [] }),
   usageOf: async () => eachTotal(() => 0),
 };
 const { outbox, told } = await open(store, directory, { ...BY_HAND, writeMs: 5 });

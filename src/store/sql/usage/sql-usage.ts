@@ -11,7 +11,6 @@ import {
   USAGE_SUMS,
   type UsageRow,
   type UsageScope,
-  type UsageSums,
   usageSums,
 } from '../../usage-record.ts';
 import { deleteBefore, type SqlDatabase, transact } from '../sql-database.ts';
@@ -26,9 +25,21 @@ const MAX_EXACT = sql.raw(String(2n ** 61n));
 /** The tables with sums: their time, and what else identifies a row. */
 const HOURS = ['holder_id', 'hour', 'prefix', 'model', 'upstream'] as const;
 
-const INTO_HOURS = additionTo('usage_hours', HOURS, true);
-const INTO_DAYS = additionTo('usage_days', ['day', ...MONTH_TEXTS]);
-const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS]);
+const INTO_HOURS = additionTo('usage_hours', HOURS, ({ hour, holderId, prefix, model, upstream }) => [
+  holderId,
+  hour,
+  prefix,
+  model,
+  upstream,
+]);
+const INTO_DAYS = additionTo('usage_days', ['day', ...MONTH_TEXTS], (row) => [
+  row.hour.slice(0, 10),
+  ...monthTexts(row),
+]);
+const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS], (row) => [
+  row.hour.slice(0, 7),
+  ...monthTexts(row),
+]);
 
 /** Far below the maximum number of parameters of a statement. */
 const IDS_AT_ONCE = 500;
@@ -55,7 +66,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
         if (marked === undefined) return 'known';
         if (batch.rows.length === 0) return 'written';
         const placed = await placeLate(trx, batch, closings);
-        const rows = (await withOwners(trx, placed.rows)).map(columnsOf);
+        const rows = await withOwners(trx, placed.rows);
         for (const into of [INTO_HOURS, INTO_DAYS, INTO_MONTHS]) await into(trx, rows, database);
         return placed.isLate ? 'late' : 'written';
       });
@@ -102,9 +113,10 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
     },
 
-    async prefixesOf(lineage) {
-      const { rows } = await sql<{ prefix: string }>`${prefixes(lineage)}`.execute(reader);
-      return rows.map(({ prefix }) => prefix);
+    async keysOf(lineage) {
+      const { rows } = await sql<{ prefix: string; holder_id: string }>`
+        select prefix, holder_id from keys where prefix in (${prefixes(lineage)})`.execute(reader);
+      return { holderId: rows[0]?.holder_id ?? '', prefixes: rows.map(({ prefix }) => prefix) };
     },
   };
 }
@@ -181,19 +193,48 @@ async function withOwners(trx: Transaction<Tables>, rows: readonly UsageRow[]): 
   });
 }
 
-/** A row for each of the three tables. */
-interface UsageColumns {
-  readonly key: Readonly<Record<string, string>>;
-  readonly sums: UsageSums;
+/** In the order of `MONTH_TEXTS`. */
+function monthTexts({ holderId, prefix, model, upstream, teamId, tier, target, endpoint }: UsageRow) {
+  return [holderId, prefix, model, upstream, teamId, tier, target, endpoint];
 }
 
-function columnsOf({ holderId, teamId, sums, hour, ...row }: UsageRow): UsageColumns {
-  const times = { hour, day: hour.slice(0, 10), month: hour.slice(0, 7) };
-  return { key: { ...row, ...times, holder_id: holderId, team_id: teamId }, sums };
+/**
+ * The values of rows, those of the key first. Each key is there once, because a statement may raise a row once, and in a fixed order, which
+ * prevents a deadlock of two batches that share rows.
+ */
+function valuesOf(
+  rows: readonly UsageRow[],
+  textsOf: (row: UsageRow) => readonly string[],
+): readonly (readonly (string | number)[])[] {
+  const sorted = rows.map((row) => ({ texts: textsOf(row), sums: row.sums }));
+  sorted.sort((a, b) => compareTexts(a.texts, b.texts));
+  const merged: typeof sorted = [];
+  for (const row of sorted) {
+    const last = merged.at(-1);
+    if (last !== undefined && compareTexts(last.texts, row.texts) === 0) {
+      const both = { ...last.sums };
+      addSums(both, row.sums);
+      last.sums = both;
+    } else merged.push(row);
+  }
+  return merged.map(({ texts, sums }) => [...texts, ...USAGE_SUMS.map((name) => sums[name])]);
 }
 
-/** Adds rows to a table: as elements of one parameter, so that one round trip is enough, or each value as a parameter of its own. */
-function additionTo(table: string, key: readonly string[], rolledUp = false) {
+/** Of as many texts. */
+function compareTexts(a: readonly string[], b: readonly string[]): number {
+  for (let index = 0; index < a.length; index += 1) {
+    const [one = '', other = ''] = [a[index], b[index]];
+    if (one !== other) return one < other ? -1 : 1;
+  }
+  return 0;
+}
+
+/**
+ * Adds rows to a table: as elements of one parameter, so that one round trip is enough, or each value as a parameter of its own.
+ * @param textsOf the key of a row, in the order of the columns
+ */
+function additionTo(table: string, key: readonly string[], textsOf: (row: UsageRow) => readonly string[]) {
+  const rolledUp = table === 'usage_hours';
   const names = sql.join(key.map((name) => sql.ref(name)));
   const sums = sql.join(USAGE_SUMS.map((name) => sql.ref(name)));
   // Arrays: a member of an object takes a database twice as long to find.
@@ -226,26 +267,10 @@ function additionTo(table: string, key: readonly string[], rolledUp = false) {
   };
   return async (
     trx: Transaction<Tables>,
-    rows: readonly UsageColumns[],
+    rows: readonly UsageRow[],
     { elementsOf, bindsRows }: Pick<SqlDatabase, 'elementsOf' | 'bindsRows'>,
   ): Promise<void> => {
-    // A statement may raise a row once.
-    const totals = new Map<string, { readonly texts: readonly string[]; sums: UsageSums }>();
-    for (const row of rows) {
-      const texts = key.map((column) => row.key[column] ?? '');
-      const name = texts.join('\n');
-      const known = totals.get(name);
-      if (known === undefined) totals.set(name, { texts, sums: row.sums });
-      else {
-        const both = { ...known.sums };
-        addSums(both, row.sums);
-        known.sums = both;
-      }
-    }
-    // A fixed order prevents a deadlock of two batches that share rows.
-    const sorted = [...totals]
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([, { texts, sums }]) => [...texts, ...USAGE_SUMS.map((name) => sums[name])]);
+    const sorted = valuesOf(rows, textsOf);
     if (!bindsRows) {
       const elements = elementsOf(JSON.stringify(sorted));
       await adding(sql`select ${values}${mark} from ${elements} where true`).execute(trx);
@@ -258,7 +283,8 @@ function additionTo(table: string, key: readonly string[], rolledUp = false) {
           await nextTurn();
           turn += ROWS_OF_TURN;
         }
-        const parameters = sorted.slice(from, from + count).flat();
+        const parameters: (string | number)[] = [];
+        for (const values of sorted.slice(from, from + count)) parameters.push(...values);
         await trx.executeQuery(CompiledQuery.raw(boundText(trx, count), parameters));
       }
     }
