@@ -57,7 +57,7 @@ export class NoticeSender {
     this.#schedule();
   }
 
-  /** Resolves when the running batch has ended. */
+  /** Resolves when the running request has ended. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearTimeout(this.#timer);
@@ -105,7 +105,11 @@ export class NoticeSender {
     const at = now();
     const [from, until] = [new Date(at).toISOString(), new Date(at + LEASE_MS).toISOString()];
     const notices = await store.takeNotices(from, until, BATCH);
-    for (const notice of notices) await this.#send(notice, target);
+    for (const notice of notices) {
+      // The end of the process waits for one request alone, and others may send the rest at once.
+      if (this.#isStopped) await store.settleNotice(notice.id, from);
+      else await this.#send(notice, target);
+    }
     return notices.length === BATCH;
   }
 

@@ -74,6 +74,19 @@ const at = () => new Date(clock).toISOString();
 const add = (scope: string, body: string | null = `{"scope":"${scope}"}`) =>
   store.budgets.addNotice(notice(scope), at(), body);
 
+test('the end of a sender waits for one request, and leaves the other notices due', async () => {
+  statuses = [0];
+  for (let number = 0; number < 3; number += 1) await add(`scope-${number}`);
+  const { sender, outcomes } = senderOf();
+  sender.wake();
+  await until(() => received.length === 1, 'the first request');
+  await sender.stop();
+  expect([received.length, await outcomes('failed')]).toEqual([1, 1]);
+  const next = senderOf();
+  next.sender.wake();
+  await until(() => received.length === 3, 'the other notices');
+}, 30_000);
+
 describe('a notice', () => {
   test('is recorded once, whoever does it, and again only for another budget, share or period', async () => {
     expect(await Promise.all(Array.from({ length: 8 }, () => add('one')))).toEqual(
