@@ -7,6 +7,8 @@ import type { Scope, Scopes } from './scope.ts';
 
 /** Length of a minute window: one millisecond less, so that SDKs obey every wait. */
 export const WINDOW_MS = MAX_RETRY_AFTER_MS;
+/** How often the totals of a scope in use are compared with the store, in milliseconds. */
+export const CHECK_MS = 60_000;
 
 /** What a request uses, beside itself and a slot. */
 export interface Amounts {

@@ -10,6 +10,7 @@ import { LastKnown, type LastKnownCounters } from './last-known.ts';
 import {
   type Admission,
   type Amounts,
+  CHECK_MS,
   type Lease,
   type Limiter,
   type LimitMetrics,
@@ -54,7 +55,7 @@ export interface RedisLimiterOptions {
   readonly leaseMs?: number;
   /** How often all leases of this process are renewed. Default 10 s. */
   readonly renewMs?: number;
-  /** How often the totals of a scope in use are compared with the store. Default 60 s. */
+  /** How often the totals of a scope in use are compared with the store. Default: `CHECK_MS`. */
   readonly checkMs?: number;
   /** Releases that wait for Redis. Default 10,000. */
   readonly maxPending?: number;
@@ -84,7 +85,7 @@ export class RedisLimiter implements Limiter {
       windowMs: WINDOW_MS,
       leaseMs: 30_000,
       renewMs: 10_000,
-      checkMs: 60_000,
+      checkMs: CHECK_MS,
       maxPending: 10_000,
       now: () => performance.now(),
       ...options,

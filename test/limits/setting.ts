@@ -99,7 +99,9 @@ export function seedsOf(store: Store, counters: Counters, now?: () => number): I
   });
 }
 
-export async function memoryRig(): Promise<Rig & { readonly limiter: OfHolder<MemoryLimiter> }> {
+export async function memoryRig(
+  checkMs = Number.POSITIVE_INFINITY,
+): Promise<Rig & { readonly limiter: OfHolder<MemoryLimiter> }> {
   let [now, wall] = [1000, NOON];
   const [counters, store] = [new Counters(), new Store()];
   const initialTotals = seedsOf(store, counters, () => now);
@@ -108,6 +110,7 @@ export async function memoryRig(): Promise<Rig & { readonly limiter: OfHolder<Me
     metrics: counters,
     now: () => now,
     wallNow: () => wall,
+    checkMs,
   });
   return {
     limiter: new OfHolder(limiter),

@@ -5,7 +5,17 @@ import type { TierLimits } from '../../src/config/limit-table.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { COST, holderScopes, tokensOnly } from './of-holder.ts';
-import { admitted, DAY, newHolder, RedisSetting, type Replica, startReplica, totals } from './setting.ts';
+import {
+  admitted,
+  DAY,
+  memoryRig,
+  NOON,
+  newHolder,
+  RedisSetting,
+  type Rig,
+  startReplica,
+  totals,
+} from './setting.ts';
 
 const LIMITS: TierLimits = { requests_per_day: 100, tokens_per_month: 10_000, cost_per_month: 10_000 };
 
@@ -16,12 +26,13 @@ beforeAll(async () => {
 beforeEach(() => setting.server.flush());
 afterAll(() => setting?.stop());
 
-async function use({ limiter }: Replica, holder: string, tokens: number): Promise<void> {
+type Limiting = Pick<Rig, 'limiter'>;
+
+async function use({ limiter }: Limiting, holder: string, tokens: number): Promise<void> {
   admitted(await limiter.admit(holder, LIMITS, tokens)).lease.settle(tokens);
-  await limiter.real.settled();
 }
 
-async function usedAt({ limiter }: Replica, holder: string) {
+async function usedAt({ limiter }: Limiting, holder: string) {
   const states = await limiter.peek(holder, LIMITS);
   return [states.requests_per_day?.used, states.tokens_per_month?.used, states.cost_per_month?.used];
 }
@@ -100,4 +111,31 @@ describe('what a replica used while it was cut off', () => {
     await deliver(5);
     expect(await usedAt(one, holder)).toEqual([3, 65, 195]);
   });
+});
+
+test('in memory, what was used while a scope was not counted is counted a minute later, and never twice', async () => {
+  await using rig = await memoryRig(60_000);
+  const holder = newHolder();
+  await use(rig, holder, 10);
+  rig.store.totals.set(holder, known(7, 500));
+  await rig.advance(59_000);
+  await use(rig, holder, 10);
+  await rig.learned();
+  expect([await usedAt(rig, holder), rig.store.asked]).toEqual([[2, 20, 60], 1]);
+  await rig.advance(1000);
+  await use(rig, holder, 10);
+  await rig.learned();
+  expect(await usedAt(rig, holder)).toEqual([7, 500, 1500]);
+  rig.store.totals.set(holder, known(1, 10));
+  await rig.advance(60_000);
+  await use(rig, holder, 10);
+  await rig.learned();
+  expect([await usedAt(rig, holder), rig.store.asked]).toEqual([[8, 510, 1530], 3]);
+  // Those of the day before arrive in the next one.
+  rig.store.totals.set(holder, known(90, 900));
+  await rig.advance(60_000);
+  await use(rig, holder, 10);
+  await rig.setWall(NOON + DAY);
+  await rig.learned();
+  expect(await usedAt(rig, holder)).toEqual([0, 520, 1560]);
 });

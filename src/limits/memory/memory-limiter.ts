@@ -8,6 +8,7 @@ import { type FleetPlace, type LastKnownCounters, shareOf } from '../last-known.
 import {
   type Admission,
   type Amounts,
+  CHECK_MS,
   type Lease,
   type Limiter,
   type LimitMetrics,
@@ -32,6 +33,8 @@ export interface MemoryLimiterOptions {
   readonly wallNow?: () => number;
   /** Length of the minute window. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
+  /** How often the totals of a scope in use are compared with the store. Default: `CHECK_MS`. */
+  readonly checkMs?: number;
   /** Scopes that are remembered, besides those with running requests, which are bounded elsewhere. Default 100,000. */
   readonly maxScopes?: number;
 }
@@ -56,6 +59,7 @@ export class MemoryLimiter implements Limiter {
       now: () => performance.now(),
       wallNow: Date.now,
       windowMs: WINDOW_MS,
+      checkMs: CHECK_MS,
       maxScopes: 100_000,
       ...options,
     };
@@ -172,6 +176,19 @@ export class MemoryLimiter implements Limiter {
     });
   }
 
+  /** A scope that nothing limited for a while, and that was not counted then, lacks what the store knows. */
+  #compare({ list }: Scopes, all: readonly ScopeCounters[], { now, date }: Moment): void {
+    for (const [index, counters] of all.entries()) {
+      if (list[index]?.active.needTotals !== true || now < counters.checkAt) continue;
+      counters.checkAt = now + this.#options.checkMs;
+      if (this.#options.initialTotals.isBackingOff(counters.scope)) continue;
+      void this.#options.initialTotals.read(counters.scope).then((totals) => {
+        // Totals of the day before must not count in the next one.
+        if (totals !== undefined && this.#moment().date === date) counters.raiseTotals(totals, date);
+      });
+    }
+  }
+
   #decide(
     scopes: Scopes,
     all: readonly ScopeCounters[],
@@ -207,6 +224,7 @@ export class MemoryLimiter implements Limiter {
       const windows = all.map((counters) => counters.reserve(moment, amounts));
       lease = this.#lease(amounts, all, windows);
       this.#setRoom(scopes, all, windows);
+      this.#compare(scopes, all, moment);
     } else if (!lease.isSettled) lease.change(moment, all, amounts);
     this.#known.trim();
     return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
@@ -266,6 +284,7 @@ export class MemoryLimiter implements Limiter {
     const known = this.#known.get(scope.id);
     if (known !== undefined) return this.#refreshed(known);
     const counters = this.#refreshed(new ScopeCounters(scope, this.#options.windowMs));
+    counters.checkAt = this.#options.now() + this.#options.checkMs;
     this.#known.add(counters);
     return counters;
   }

@@ -40,6 +40,8 @@ export class ScopeCounters {
   readonly #windowMs: number;
   /** The limiter's, when it last used these counters: see `forgetTotals` there. */
   generation = 0;
+  /** Monotonic milliseconds: when the totals are to be compared with the store. */
+  checkAt = 0;
   /** Counted by Redis before these counters started; they count beside it. */
   base: LastKnownCounters | undefined;
   #windows = new Windows(0, NO_DATE, NO_COUNTS);
@@ -104,6 +106,16 @@ export class ScopeCounters {
     }
     this.#set(counts);
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
+  }
+
+  /** Counts what the store knows beyond the totals. @param totals of this date */
+  raiseTotals(totals: HolderTotals, date: UtcDate): void {
+    if (this.base !== undefined || this.#knowledge !== 'all' || !this.knowsTotals(date)) return;
+    const counts = this.#counts();
+    const missed = TOTAL_LIMITS.filter(({ name, index }) => totals[name] > (counts[index] ?? 0));
+    if (missed.length === 0) return;
+    for (const { name, index } of missed) counts[index] = totals[name];
+    this.#set(counts);
   }
 
   /** Whether only the counts decide on a new request. */
