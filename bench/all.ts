@@ -241,7 +241,7 @@ async function main(argv: string[]): Promise<number> {
           ? 'measured; a target is missed'
           : `FAILED (exit code ${code}); again with: npm run bench:all -- --only ${name}`;
     if (!isMeasured) failed += 1;
-    const why = isMeasured ? [] : trouble.map((line) => `  ${line}`);
+    const why = trouble.map((line) => `  ${line}`);
     summary.push([`${name}: ${result}, ${seconds} s`, ...why].join('\n'));
   }
   process.stderr.write(`\n${summary.join('\n')}\n`);

@@ -1,5 +1,6 @@
 // One round of load on one subject: sends it from a process of its own, and says what the answers and the subject's processes
 // were like meanwhile. Which rounds there are, and in which order, is the scenarios'.
+import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { cpuMicroseconds } from './cpu.ts';
 import type { Sample } from './figures.ts';
@@ -11,6 +12,10 @@ import type { Subject } from './subjects/subject.ts';
 const LOAD = fileURLToPath(new URL('./load/main.ts', import.meta.url));
 /** What a run may take longer than planned. */
 const GRACE_MS = 5 * 60_000;
+/** A round in which an answer had such a status is repeated: on a busy machine a gateway rejects some. Bytes that differ fail the run. */
+const REJECTED = /status 5\d\d/;
+const MAX_REPEATS = 2;
+const REPEAT_AFTER_MS = 1_000;
 
 /** What a job asks for, besides whom. */
 type Asked<Kind extends Job['kind']> = Omit<JobOf<Kind>, 'url' | 'headers' | 'alias' | 'model' | 'bytes'> & {
@@ -61,7 +66,7 @@ export async function requestRound(
 ): Promise<Sample> {
   const { bytes, ...rest } = asked;
   const job: Job = { ...jobFor(subject, asked), ...rest };
-  const [out, cpu] = await costOf(subject, () => run(processes, job, asked.ms, among));
+  const [out, cpu] = await repeated(subject, () => run(processes, job, asked.ms, among));
   const result = requestsResult.parse(JSON.parse(out));
   if (result.requests === 0) throw new Error(`${subject.name} answered nothing`);
   return { ...result, cpu_us: cpu === undefined ? undefined : cpu / result.requests };
@@ -75,7 +80,7 @@ export async function streamRound(
 ): Promise<Sample> {
   const job: Job = { ...jobFor(subject, asked), ...asked };
   const ms = asked.ramp_ms + asked.times * asked.pace.frames * asked.pace.every;
-  const [out, cpu] = await costOf(subject, () => run(processes, job, ms));
+  const [out, cpu] = await repeated(subject, () => run(processes, job, ms));
   const result = streamsResult.parse(JSON.parse(out));
   return { ...result, cpu_us: cpu === undefined ? undefined : cpu / result.chunks };
 }
@@ -102,6 +107,20 @@ function run(processes: Processes, job: Job, ms: number, among: readonly string[
 
 function filesOf(job: Job): number {
   return job.kind === 'streams' || job.kind === 'hold' ? job.concurrency + 1_000 : 4_096;
+}
+
+/** As `costOf`. */
+async function repeated(subject: Subject, work: () => Promise<string>) {
+  for (let number = 1; ; number += 1) {
+    try {
+      return await costOf(subject, work);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      if (!REJECTED.test(why) || number > MAX_REPEATS) throw error;
+      process.stderr.write(`a round is repeated: ${why}\n`);
+      await setTimeout(REPEAT_AFTER_MS);
+    }
+  }
 }
 
 /**

@@ -9,7 +9,7 @@ import type { Subject } from '../subjects/subject.ts';
 import type { Scenario } from './scenario.ts';
 
 /** The generator is a new process in every round, and as long as it is being compiled it is late by itself. */
-const WARM_MS = 4_000;
+const WARM_MS = 5_000;
 /** Of the table that no target looks at. */
 const APART_ROUNDS = 3;
 

@@ -1,10 +1,11 @@
 // Other gateways on the same load: what a request and a chunk cost, how many requests there are a second, how long the first word takes,
 // and how much memory is resident afterwards.
-import { alternate, CONCURRENCY } from '../bench.ts';
+import { alternate, CONCURRENCY, tell } from '../bench.ts';
 import { residentBytes } from '../cpu.ts';
-import { rowsOf } from '../figures.ts';
+import { rowsOf, type Sample } from '../figures.ts';
 import { requestRound, streamRound } from '../round.ts';
 import { missing } from '../section.ts';
+import type { Subject } from '../subjects/subject.ts';
 import type { Scenario } from './scenario.ts';
 
 const ID = 'peers';
@@ -21,7 +22,7 @@ export const peers: Scenario = {
     const ms = seconds * 1000;
     const rounds = Math.min(all, MAX_ROUNDS);
     const pace = { frames: Math.max(10, Math.round(ms / EVERY_MS)), every: EVERY_MS, kind: 'timed' } as const;
-    const results = await alternate(ID, [direct, gateway, ...others], rounds, async (subject) => {
+    const measure = async (subject: Subject): Promise<Sample> => {
       const answers = await requestRound(processes, subject, {
         kind: 'closed',
         connections: CONCURRENCY,
@@ -47,6 +48,16 @@ export const peers: Scenario = {
         chunk_us: streams['cpu_us'],
         resident_mib: subject.pids.length === 0 ? undefined : resident / 2 ** 20,
       };
+    };
+    const subjects = [direct, gateway, ...others];
+    const results = await alternate(ID, subjects, rounds, async (subject) => {
+      try {
+        return await measure(subject);
+      } catch (error) {
+        if (!others.includes(subject)) throw error;
+        tell(`bench: a round is left out: ${error instanceof Error ? error.message : String(error)}`);
+        return {};
+      }
     });
     return [
       {

@@ -4,6 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UPSTREAM_MODEL } from '../load/traffic.ts';
 import type { Processes } from '../processes.ts';
+import { checkAnswer } from '../round.ts';
 import { startLiteLlm } from './litellm.ts';
 import { freePort } from './nginx.ts';
 import { startOneApi } from './one-api.ts';
@@ -29,7 +30,9 @@ export async function startPeers(
   for (const [name, start] of Object.entries(PEERS)) {
     tell(`Starting ${name}, which is installed the first time.`);
     try {
-      started.push(...(await start(processes, join(folder, name.replace(' ', '-')), upstream)));
+      const subjects = await start(processes, join(folder, name.replace(' ', '-')), upstream);
+      for (const subject of subjects) await checkAnswer(subject);
+      started.push(...subjects);
     } catch (error) {
       tell(`bench: ${name} is left out: ${error instanceof Error ? error.message : String(error)}`);
     }

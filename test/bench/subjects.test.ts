@@ -1,13 +1,17 @@
 // What the bench compares beside the gateway, and where it puts it: relays of bare Node change no byte, and a proxy is set apart from
 // its load and back.
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { availableParallelism } from 'node:os';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { completion, UPSTREAM_MODEL } from '../../bench/load/traffic.ts';
 import { findProgram, Processes } from '../../bench/processes.ts';
 import { setApart } from '../../bench/processors.ts';
-import { checkAnswer, streamRound } from '../../bench/round.ts';
+import { checkAnswer, requestRound, streamRound } from '../../bench/round.ts';
 import { startBare } from '../../bench/subjects/bare.ts';
 import { startUpstream, type Upstream } from '../../bench/subjects/direct.ts';
+import { CHAT, type Subject } from '../../bench/subjects/subject.ts';
 
 let processes: Processes;
 let upstream: Upstream;
@@ -66,4 +70,41 @@ test('the main thread of a proxy has a processor to itself, what loads it has th
   expect(rest.split(/[-,]/)).not.toContain(its);
   await apart?.end();
   expect([processorsOf(proxy), processorsOf(upstream.pid)]).toEqual(before);
+});
+
+describe('a server that rejects', () => {
+  /** Rejects the first `rejected` requests. */
+  async function withServer<Result>(rejected: number, work: (subject: Subject) => Promise<Result>) {
+    let seen = 0;
+    const server = createServer((request, response) => {
+      request.resume().once('end', () => {
+        seen += 1;
+        const isRejected = seen <= rejected;
+        response.writeHead(isRejected ? 503 : 200, { 'content-type': 'application/json' });
+        response.end(isRejected ? '{}' : completion(UPSTREAM_MODEL));
+      });
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const address = server.address();
+    const port = address !== null && typeof address === 'object' ? address.port : 0;
+    try {
+      return await work({ ...upstream.direct, url: `http://127.0.0.1:${port}${CHAT}` });
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  }
+  const asked = { kind: 'closed', connections: 1, ms: 0, requests: 5, pace: null } as const;
+
+  test('once has its round repeated', async () => {
+    const sample = await withServer(1, (subject) => requestRound(processes, subject, asked));
+    expect(sample).toMatchObject({ requests: 5 });
+  });
+
+  test('again and again fails the round', async () => {
+    const failing = withServer(100, (subject) => requestRound(processes, subject, asked));
+    await expect(failing).rejects.toThrow(
+      'load on direct failed: node failed (1): began\nan answer of status 503',
+    );
+  });
 });
