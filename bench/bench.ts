@@ -127,7 +127,8 @@ export async function warmUp(
   await requestRound(processes, subject, { ...common, requests, pace: null });
   const pace = { frames: 50, every: 0, kind: 'exact' } as const;
   await requestRound(processes, subject, { ...common, requests: Math.ceil(requests / 20), pace });
-  const words = { frames: WARM_UP_WORDS, every: 10, kind: 'exact' } as const;
+  const frames = Math.min(WARM_UP_WORDS, Math.ceil(requests / 40));
+  const words = { frames, every: 10, kind: 'exact' } as const;
   await streamRound(processes, subject, {
     kind: 'streams',
     concurrency: CONCURRENCY,

@@ -3,7 +3,15 @@
 import { tell } from './bench.ts';
 import { fillBlocks } from './blocks.ts';
 import { type Circumstances, describe } from './machine.ts';
-import { addRun, runsTable, targetsOfRuns } from './recorded-runs.ts';
+import {
+  addRun,
+  completeRun,
+  type RecordedRun,
+  readRuns,
+  runsTable,
+  targetsOfRuns,
+  writeRuns,
+} from './recorded-runs.ts';
 import { type Section, tableOf } from './section.ts';
 
 export interface Published {
@@ -38,7 +46,19 @@ export function publishRun(run: Published, where: Circumstances, isWhole: boolea
     tell('bench: the run is not recorded, and the table of targets stays: it is shorter than the default');
     return;
   }
-  const runs = addRun(run, where);
+  publishRuns(addRun(readRuns(), run, where));
+}
+
+/** The same with what a whole run, of this commit and machine, could not measure. */
+export function publishPart(block: string, sections: readonly Section[], where: Circumstances): void {
+  const runs = completeRun(readRuns(), block, sections, where);
+  if (runs === undefined)
+    tell('bench: nothing is recorded: there is no whole run of this commit and machine');
+  else publishRuns(runs);
+}
+
+function publishRuns(runs: readonly RecordedRun[]): void {
+  writeRuns(runs);
   fillBlocks({ targets: targetsOfRuns(runs), runs: runsTable(runs) });
 }
 

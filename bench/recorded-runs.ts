@@ -42,7 +42,12 @@ export function readRuns(): RecordedRun[] {
   return z.array(run).parse(JSON.parse(readFileSync(FILE, 'utf8')));
 }
 
+export function writeRuns(runs: readonly RecordedRun[]): void {
+  writeFileSync(FILE, `${JSON.stringify(runs, null, 2)}\n`);
+}
+
 export function addRun(
+  runs: readonly RecordedRun[],
   {
     block,
     command,
@@ -53,15 +58,36 @@ export function addRun(
   },
   { date, machine, versions, commit }: Circumstances,
 ): RecordedRun[] {
+  const figures = figuresOf(sections);
+  return [...runs, { block, date, machine, versions, commit, command, load, figures }];
+}
+
+/**
+ * Adds figures to the last run of a command that it could not measure: what it has stays.
+ * @returns undefined where that run is of another commit or machine
+ */
+export function completeRun(
+  runs: readonly RecordedRun[],
+  block: string,
+  sections: readonly Section[],
+  { machine, versions, commit }: Circumstances,
+): RecordedRun[] | undefined {
+  const index = runs.findLastIndex((each) => each.block === block);
+  const last = runs[index];
+  if (last === undefined) return undefined;
+  if (last.machine !== machine || last.versions !== versions || last.commit !== commit) return undefined;
+  return runs.with(index, { ...last, figures: { ...figuresOf(sections), ...last.figures } });
+}
+
+/** The figures that targets and references need. */
+function figuresOf(sections: readonly Section[]): Record<string, Figure> {
   const limits = TARGETS.flatMap(({ at, or }) => (or === undefined ? [at] : [at, or.at]));
   const figures: Record<string, Figure> = {};
   for (const at of [...limits, ...REFERENCES.map((reference) => reference.at)]) {
     const figure = figureIn(sections, ...at);
     if (figure !== undefined) figures[nameOf(at)] = figure;
   }
-  const all = [...readRuns(), { block, date, machine, versions, commit, command, load, figures }];
-  writeFileSync(FILE, `${JSON.stringify(all, null, 2)}\n`);
-  return all;
+  return figures;
 }
 
 function nameOf(at: At): string {

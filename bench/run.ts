@@ -7,7 +7,7 @@ import { type Bench, type BenchOptions, tell, withBench } from './bench.ts';
 import { checkRatios, describeCheck, readBaseline, writeBaseline } from './check.ts';
 import { circumstances, loadBefore } from './machine.ts';
 import { wholeNumber } from './options.ts';
-import { isWholeRun, publishRun, publishText } from './publish.ts';
+import { isWholeRun, publishPart, publishRun, publishText } from './publish.ts';
 import { merge, page, type Report, tables } from './report.ts';
 import { bodies } from './scenarios/bodies.ts';
 import { chunks } from './scenarios/chunks.ts';
@@ -63,7 +63,7 @@ npm run bench -- --short [--record]
   --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
                 with --only, what was written before stays, where it is of the same machine, versions, commit and lengths;
                 without it, and with the default lengths or longer ones, the run is recorded in bench/runs.json, which the tables of
-                targets are made of
+                targets are made of; with it, what the last recorded run could not measure is added to it, where it is of this commit
 
   --short       less than a minute: CPU time against a bare http-proxy-3's, and exit code 1 if the ratio is more than 25 %
                 above that of bench/baseline.json
@@ -129,8 +129,9 @@ async function main(argv: string[]): Promise<number> {
       const others = sections.find(({ id }) => id === 'peers');
       if (others !== undefined && others.rows.length > 0)
         publishText('peers', `${tableOf(others)}\n${others.note}`, command, where);
-      const isWhole = values.only === undefined && isWholeRun({ ...lengths, warmUpRequests }, WHOLE);
-      publishRun({ block: RUN_BLOCK, sections, command, load }, where, isWhole);
+      const isWhole = isWholeRun({ ...lengths, warmUpRequests }, WHOLE);
+      if (values.only !== undefined && isWhole) publishPart(RUN_BLOCK, sections, where);
+      else publishRun({ block: RUN_BLOCK, sections, command, load }, where, isWhole);
     }
     return 0;
   } catch (error) {

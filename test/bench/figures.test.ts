@@ -5,7 +5,14 @@ import { chosen, MEASUREMENTS } from '../../bench/all.ts';
 import { withBlocks } from '../../bench/blocks.ts';
 import { figureOf, quantile, rowsOf } from '../../bench/figures.ts';
 import { isWholeRun } from '../../bench/publish.ts';
-import { type RecordedRun, readRuns, runsTable, targetsOfRuns } from '../../bench/recorded-runs.ts';
+import {
+  addRun,
+  completeRun,
+  type RecordedRun,
+  readRuns,
+  runsTable,
+  targetsOfRuns,
+} from '../../bench/recorded-runs.ts';
 import { merge } from '../../bench/report.ts';
 import { tableOf } from '../../bench/section.ts';
 import { blockOf, judge, TARGETS } from '../../bench/targets.ts';
@@ -226,6 +233,26 @@ describe('recorded runs', () => {
     expect(rows).toContainEqual(['2026-01-03T00:00:00Z', 'workers', 'c', '0.1', 'm; v', '`x`']);
     expect(runsTable([])).toBe('No run has been recorded.\n');
     expect(() => readRuns()).not.toThrow();
+  });
+
+  test('a run has the figures of its targets, and what it could not measure is added where all else is alike', () => {
+    const section = (id: string, value: number) => ({
+      id,
+      title: '',
+      note: '',
+      columns: [],
+      rows: [{ name: 'nginx', figures: { cpu_ratio: figure(value), other: figure(1) } }],
+    });
+    const where = { machine: 'm', versions: 'v', commit: 'c', date: '2026-01-01T00:00:00Z' };
+    const asked = { block: 'targets', command: 'x', load: 0.1, sections: [section('requests', 2.5)] };
+    const runs = addRun([run(where.date, {}, 'workers')], asked, where);
+    expect(runs.slice(1)).toEqual([run(where.date, ratio(2.5))]);
+    const later = [section('requests', 9), section('chunks', 1.9)];
+    expect(completeRun(runs, 'targets', later, where)?.slice(1)).toEqual([
+      run(where.date, { ...ratio(2.5), 'chunks/nginx/cpu_ratio': figure(1.9) }),
+    ]);
+    expect(completeRun(runs, 'targets', later, { ...where, commit: 'd' })).toBeUndefined();
+    expect(completeRun(runs, 'replicas', later, where)).toBeUndefined();
   });
 
   test('a run is whole with lengths that are the default ones or longer', () => {
