@@ -12,8 +12,8 @@ import type { Subject } from './subjects/subject.ts';
 const LOAD = fileURLToPath(new URL('./load/main.ts', import.meta.url));
 /** What a run may take longer than planned. */
 const GRACE_MS = 5 * 60_000;
-/** A round in which an answer had such a status is repeated: on a busy machine a gateway rejects some. Bytes that differ fail the run. */
-const REJECTED = /status 5\d\d/;
+/** A round in which a request was rejected is repeated: on a busy machine a gateway does that. Bytes that differ fail the run. */
+const REJECTED = /status 5\d\d|ECONNRESET/;
 const MAX_REPEATS = 2;
 const REPEAT_AFTER_MS = 1_000;
 

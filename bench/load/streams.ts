@@ -13,6 +13,8 @@ const LATE_MS = 100;
 const STILL_FRAMES = 2;
 /** What a client waits that holds a stream and was told that the gateway is overloaded. */
 const AGAIN_MS = 100;
+/** Of the connections for one held stream. */
+const MAX_FAILURES = 10;
 
 interface Seen {
   pieces: number;
@@ -85,11 +87,14 @@ export async function hold(asked: JobOf<'hold'>): Promise<void> {
 
 function heldStream(asked: Job, bytes: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
-    const connection = new Connection(new URL(asked.url));
+    let connection = new Connection(new URL(asked.url));
     let frames = 0;
+    let isHeard = false;
+    let failures = 0;
     const open = () => connection.request(bytes, sink);
     const sink: Sink = {
       data(piece) {
+        isHeard = true;
         // A role and a word, however they are cut.
         frames += piece.toString('latin1').split('\n\n').length - 1;
         if (frames >= 2) resolve();
@@ -99,7 +104,14 @@ function heldStream(asked: Job, bytes: Buffer): Promise<void> {
         if (status === 503) setTimeout(open, AGAIN_MS);
         else reject(new Error(`a held stream ended, with status ${status}`));
       },
-      fail: reject,
+      fail(error) {
+        failures += 1;
+        // An overloaded proxy closes connections that waited for long before it accepted them.
+        if (isHeard || failures > MAX_FAILURES) return reject(error);
+        connection.destroy();
+        connection = new Connection(new URL(asked.url));
+        setTimeout(open, AGAIN_MS);
+      },
     };
     open();
   });

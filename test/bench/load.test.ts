@@ -240,13 +240,14 @@ test('words are in time by the pace of their stream, counted from its first word
   expect(JSON.parse(out).in_time).toBe(0.5);
 });
 
-test('of a stream that is refused, no word is in time, and one that is held is asked for again', async () => {
+test('of a stream that is refused, no word is in time, and one that is held is asked for again, also after a reset', async () => {
   const refusal = 'HTTP/1.1 503 X\r\ncontent-length: 2\r\n\r\n{}';
   const whole = Array.from({ length: 4 }, () => timedFrame('m'));
   let asked = 0;
   await using server = await serve((socket) => {
     asked += 1;
-    if (asked % 2 === 1) socket.write(refusal);
+    if (asked === 5) socket.resetAndDestroy();
+    else if (asked % 2 === 1) socket.write(refusal);
     else socket.write(streamOf([...whole, Buffer.from('data: [DONE]\n\n')]));
   });
   const pace = { frames: 6, every: 10, kind: 'timed' };
@@ -260,4 +261,9 @@ test('of a stream that is refused, no word is in time, and one that is held is a
   expect(asked).toBe(4);
   hold.stdin.end();
   await once(hold, 'close');
+  const reset = spawn(process.execPath, [MAIN, JSON.stringify({ ...job, kind: 'hold' })]);
+  expect(String((await once(reset.stdout, 'data'))[0])).toBe('held 1\n');
+  expect(asked).toBe(6);
+  reset.stdin.end();
+  await once(reset, 'close');
 });
