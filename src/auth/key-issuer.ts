@@ -155,8 +155,8 @@ export class KeyIssuer {
     const running = this.#rotations.get(principal.prefix);
     if (running !== undefined) {
       // The new key goes out once, to the first request. If that rotation fails, the old key stays valid.
-      await running;
-      throw new GatewayError('invalid_api_key');
+      const { prefix, validUntil } = await running;
+      throw validUntil === null ? new GatewayError('invalid_api_key') : alreadyRotated(prefix);
     }
     const rotation = this.#rotate(principal, overlapMs, by).finally(() =>
       this.#rotations.delete(principal.prefix),
@@ -206,13 +206,18 @@ export class KeyIssuer {
         overlapMs > 0 ? new Date(Date.parse(successor.createdAt) + overlapMs).toISOString() : undefined;
       return store.rotateKey(principal, successor, keepUntil, by);
     };
-    const { key, outcome } = await this.mint(write, async () => {
+    const requireFirst = async () => {
       const old = await store.findKey(principal.prefix);
       // Only the state: a change of the holder may have raised the version since authentication.
       if (old?.state !== 'active') throw new GatewayError('invalid_api_key');
       if (old.replacedBy !== null) throw alreadyRotated(old.replacedBy);
-    });
-    if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
+    };
+    const { key, outcome } = await this.mint(write, requireFirst);
+    if (outcome.kind !== 'rotated') {
+      // Another process was first; with an overlap the key is still good.
+      await requireFirst();
+      throw new GatewayError('invalid_api_key');
+    }
     const { record, endedVersion: version, validUntil, kept } = outcome;
     const notified = { listener, announcer: endAnnouncer };
     // Announce both before the response, so that no replica accepts the old key after it.

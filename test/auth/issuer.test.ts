@@ -197,6 +197,22 @@ describe('rotation', () => {
     for (const store of stores) await store.close();
   });
 
+  test('with an overlap, by several processes at once: the others learn that it was rotated, because the key is good', async () => {
+    await using setting = await openSetting();
+    const { key } = await setting.issue();
+    const caller = await setting.authenticator.authenticate(bearer(key), '');
+    const stores = await Promise.all([1, 2, 3].map(() => openStore({ kind: 'sqlite', path: setting.path })));
+    const { secret, hasher } = setting;
+    const issuers = stores.map((store) => new KeyIssuer({ store, secret, hasher }));
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 12 }, (_, index) => issuers[index % 3]?.rotate(caller, 3_600_000)),
+    );
+    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    for (const one of outcomes)
+      if (one.status === 'rejected') expect(code(one.reason)).toBe('key_already_rotated');
+    for (const store of stores) await store.close();
+  });
+
   test('that the store fails changes nothing, and all callers can retry', async () => {
     await using setting = await openSetting();
     const { key, prefix } = await setting.issue();
