@@ -127,6 +127,7 @@ describe('wrong usage', () => {
     [['p', '--LABEL=x'], 'unknown option --LABEL (did you mean --label?)'],
     [['p', '--unusedSince', 'x'], 'unknown option --unusedSince (did you mean --unused-since?)'],
     [['p', '--zzz'], 'unknown option --zzz'],
+    [['p', '--\u001b[2J'], 'unknown option'],
     [['p', '--hlep'], 'unknown option --hlep (did you mean --help?)'],
     [['p', '-j'], 'unknown option -j'],
     [['p', '--config'], '--config needs a value'],

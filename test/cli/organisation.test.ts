@@ -166,6 +166,16 @@ describe('teams', () => {
   });
 });
 
+test('the user of a command is text that a terminal can show', async () => {
+  const as = (variables: Readonly<Record<string, string>>) =>
+    commandsWith(() => dir.file('config.yaml'), variables).tollgate('teams', 'add', 'Search');
+  expect(await as({ USER: 'a\u001b[2J' })).toMatchObject({
+    ...{ code: 1, err: expect.stringContaining('The actor contains a control character') },
+  });
+  expect((await as({ SUDO_USER: '', USER: 'bob' })).code).toBe(0);
+  expect(await json('teams', 'show', 'Search')).toMatchObject({ events: [{ actor: 'cli:bob' }] });
+});
+
 describe('holders', () => {
   test('are found by name, label, team, tier and standing', async () => {
     await done('teams', 'add', 'Search');

@@ -35,6 +35,17 @@ describe('a table', () => {
     );
   });
 
+  test('says at a narrow terminal which records it lists, and how they are', () => {
+    const names = ['prefix', 'state', 'tier', 'created_at', 'holder', 'holder_name', 'name'];
+    const rows = [['0123abcd', 'active', 'Pro', LONG, LONG, LONG, LONG]];
+    const [, line = ''] = linesOf(names, rows, terminal(40, { FORCE_COLOR: '1' }));
+    expect(line).toContain('0123abcd  ');
+    expect(stripVTControlCharacters(line)).toHaveLength(40);
+    // Green, although it is cut.
+    expect(line).toContain('\u001b[32ma');
+    expect(line).not.toContain('active');
+  });
+
   test('cuts no number, and leaves out columns of nothing where it is too wide', () => {
     const rows = [['model', 123456789012n, 0, 123456789012n, null]];
     const names = ['model', 'prompt_tokens', 'failed', 'completion_tokens', 'cost'];

@@ -109,8 +109,7 @@ export function readName(text: string | undefined): string | undefined {
 
 /** Who gives the command, for the events: `--actor`, or the user of the operating system. */
 export function actorOf({ actor }: { readonly actor: string | undefined }, { env }: CommandIo): string {
-  if (actor !== undefined) return storableText(actor, 'actor');
-  return `cli:${env['SUDO_USER'] ?? env['USER'] ?? userName()}`;
+  return storableText(actor ?? `cli:${env['SUDO_USER'] || env['USER'] || userName()}`, 'actor');
 }
 
 /** Who gives the command, when and why: `--actor` and `--reason`. */

@@ -234,8 +234,8 @@ export class StrictCommand extends Command {
         const [option = ''] = first.split('=');
         if (this.options.some((each) => each.long === option))
           return new UsageError(`${option} takes no value`);
-        // A longer unknown option could be a key after two dashes, so it is not quoted.
-        const shown = option.length <= 24 ? ` ${option}` : '';
+        // A longer unknown option could be a key after two dashes, so it is not quoted, and no control characters are.
+        const shown = /^--?[\w-]{1,22}$/.test(option) ? ` ${option}` : '';
         const known = this.options.map((each) => each.long ?? '');
         return new UsageError(`unknown option${shown}${didYouMean(option, [...known, '--help'])}`);
       }

@@ -108,36 +108,45 @@ class TableLines {
     });
     const isWide = lengthOf(all.map(({ width }) => width)) > max;
     const kept = all.filter(({ isUsed }) => isUsed || !isWide || !isWhole);
-    const floors = [NARROW, 1].map((least) =>
-      kept.map(({ isNumber, needed }) => (isNumber ? needed : Math.min(needed, least))),
+    // The first column says which record it is, so it is the last to be cut below what others keep.
+    const floors = [
+      [NARROW, NARROW],
+      [NARROW, 1],
+      [1, 1],
+    ].map(([first = 1, least = 1]) =>
+      kept.map(({ at, isNumber, needed }) =>
+        isNumber ? needed : Math.min(needed, at === 0 ? first : least),
+      ),
     );
     const full = kept.map(({ width }) => width);
     const widths = fitting(full, floors, max);
     this.#columns = kept.map((column, index) => ({ ...column, width: widths[index] ?? 0 }));
     const head = names.map((name) => name.toUpperCase());
-    const line = this.#line(head, (_name, text) => text);
+    const line = this.#line(head, (_name, _whole, text) => text);
     this.#head = [this.#colored('bold', line)];
   }
 
   /** The head comes before the first page. */
   lines(rows: readonly (readonly TableCell[])[]): readonly string[] {
-    const shown = (name: string, text: string) => this.#stateText(name, text);
+    const shown = (name: string, state: string, text: string) => this.#stateText(name, state, text);
     return [...this.#head.splice(0), ...rows.map((row) => this.#line(row, shown))];
   }
 
-  #line(row: readonly TableCell[], shown: (name: string, text: string) => string): string {
+  #line(row: readonly TableCell[], shown: (name: string, whole: string, text: string) => string): string {
     const cells = this.#columns.map(({ at, name, isNumber, width }, index) => {
-      const text = cut(textOf(row[at]), width);
+      const whole = textOf(row[at]);
+      const text = cut(whole, width);
       const padding = ' '.repeat(Math.max(0, width - widthOf(text)));
       if (isNumber) return padding + text;
-      return shown(name, text) + (index === this.#columns.length - 1 ? '' : padding);
+      return shown(name, whole, text) + (index === this.#columns.length - 1 ? '' : padding);
     });
     return cells.join(GAP).trimEnd();
   }
 
-  #stateText(name: string, text: string): string {
+  /** @param text the state, perhaps cut */
+  #stateText(name: string, state: string, text: string): string {
     if (name !== 'state' && name !== 'standing') return text;
-    return this.#colored(GOOD.test(text) ? 'green' : BAD.test(text) ? 'red' : 'yellow', text);
+    return this.#colored(GOOD.test(state) ? 'green' : BAD.test(state) ? 'red' : 'yellow', text);
   }
 
   #colored(color: 'bold' | 'green' | 'red' | 'yellow', text: string): string {
