@@ -296,27 +296,27 @@ local function addLeases(leases, others)
   if isNew or now - scopes[1].values[1] >= life - leaseMs then redis.call('PEXPIRE', LEASES, life) end
 end
 
--- What the store knew and Redis did not: it may still arrive from a replica that was cut off. The next look at the store corrects what
--- did not.
+-- What the store knew and Redis did not, and when: it may still arrive from a replica that was cut off before. The next look at the store
+-- corrects what did not.
 local MISSED = ':missed'
 local MISSED_MS = 3600000
 
-local function raiseTotals(scope, start)
-  for order = 1, #TOTAL_KINDS do
-    local field, before = HEAD + 2 * order, tonumber(ARGV[start + 1 + order])
-    local missed = before - scope.values[field]
-    if missed > 0 then
-      scope.values[field], scope.isChanged = before, true
-      redis.call('HINCRBY', scope.key .. MISSED, order, text(missed))
-      redis.call('PEXPIRE', scope.key .. MISSED, MISSED_MS)
-    end
-  end
+-- @return at least `counted`: what the store knows of a total
+local function raised(scope, order, counted, before)
+  if before <= counted then return counted end
+  redis.call('HINCRBY', scope.key .. MISSED, order, text(before - counted))
+  redis.call('HSET', scope.key .. MISSED, 'at', now)
+  redis.call('PEXPIRE', scope.key .. MISSED, MISSED_MS)
+  scope.isChanged = true
+  return before
 end
 
--- Adds what comes without a lease, and is counted already where the store knew it.
-local function addLate(scope, amounts)
+-- Adds what comes without a lease. What began before the store was read is counted already where the store knew it.
+-- @param began in milliseconds
+local function addLate(scope, amounts, began)
   if not scope.hasTotals then return end
   addTotals(scope, amounts)
+  if began >= number(redis.call('HGET', scope.key .. MISSED, 'at')) then return end
   for order = 1, #TOTAL_KINDS do
     local amount = amounts[TOTAL_KINDS[order]]
     local known = amount > 0 and min(amount, number(redis.call('HGET', scope.key .. MISSED, order))) or 0
@@ -334,7 +334,7 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
     for index = 1, #scopes do
       local scope = scopes[index]
       if age < windowMs then count(scope, now - age, recent, recentRequests) end
-      addLate(scope, amounts)
+      addLate(scope, amounts, now - age)
       if age < windowMs or scope.hasTotals then scope.isChanged = true end
     end
     return
@@ -352,7 +352,7 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
       if isIn and requests < 0 then values[2] = max(0, values[2] + requests) end
     end
     if scope.hasTotals then
-      if isHeld then addTotals(scope, amounts) else addLate(scope, amounts) end
+      addTotals(scope, amounts)
       if isIn and requests < 0 then addRequest(values, lease, -1) end
       -- Redis was emptied meanwhile, and the store did not know a request that ran.
       if not isHeld and isOlder(scope, lease) then addRequest(values, lease, 1) end
@@ -444,7 +444,10 @@ for start = 8 + settled + reserving, #ARGV, 2 + #TOTAL_KINDS do
   local scope, given = scopes[tonumber(ARGV[start])], tonumber(ARGV[start + 1])
   local known = given == 1
   if given > 1 then
-    if scope.hasTotals and given == day then raiseTotals(scope, start) end
+    for order = 1, scope.hasTotals and given == day and #TOTAL_KINDS or 0 do
+      local field = HEAD + 2 * order
+      scope.values[field] = raised(scope, order, scope.values[field], tonumber(ARGV[start + 1 + order]))
+    end
   elseif not scope.hasTotals or (not scope.isKnown and known) then
     local values, reserved = scope.values, running(scope.tag)
     if not scope.hasTotals then values[5] = micros end
@@ -452,7 +455,7 @@ for start = 8 + settled + reserving, #ARGV, 2 + #TOTAL_KINDS do
       local field, before = HEAD + 2 * order, tonumber(ARGV[start + 1 + order])
       local settled = scope.hasTotals and values[field] - reserved[order] or 0
       values[field - 1] = current[TOTAL_WINDOWS[order]] * 2 + (known and 1 or 0)
-      values[field] = max(settled, before) + reserved[order]
+      values[field] = raised(scope, order, settled, before) + reserved[order]
     end
     scope.hasTotals, scope.isKnown, scope.isNew, scope.isChanged = true, known, true, true
   end

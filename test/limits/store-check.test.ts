@@ -99,8 +99,9 @@ describe('what a replica used while it was cut off', () => {
     await using late = await startReplica(setting.server.url);
     const holder = newHolder();
     await use(one, holder, 10);
+    const began = performance.now();
     const deliver = async (tokens: number) => {
-      late.limiter.real.charge(holderScopes(holder, LIMITS), tokensOnly(tokens));
+      late.limiter.real.charge(holderScopes(holder, LIMITS), tokensOnly(tokens), began);
       await late.limiter.real.settled();
     };
     // The store has 30 of its 50 tokens by then.
@@ -110,6 +111,25 @@ describe('what a replica used while it was cut off', () => {
     expect(await usedAt(one, holder)).toEqual([2, 60, 180]);
     await deliver(5);
     expect(await usedAt(one, holder)).toEqual([3, 65, 195]);
+  });
+
+  test('counts once where Redis was emptied, and started with what the store told of it', async () => {
+    await using one = await startReplica(setting.server.url);
+    await using late = await startReplica(setting.server.url);
+    const holder = newHolder();
+    const began = performance.now();
+    one.store.totals.set(holder, known(2, 60));
+    await use(one, holder, 10);
+    expect(await usedAt(one, holder)).toEqual([3, 70, 210]);
+    const charge = async (since: number) => {
+      late.limiter.real.charge(holderScopes(holder, LIMITS), tokensOnly(20), since);
+      await late.limiter.real.settled();
+    };
+    await charge(began - 1000);
+    expect(await usedAt(one, holder)).toEqual([3, 70, 210]);
+    // Of a later outage.
+    await charge(performance.now() + 1000);
+    expect(await usedAt(one, holder)).toEqual([4, 90, 270]);
   });
 });
 
