@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import type { UsageRow } from '../../src/store/usage-record.ts';
 import {
   outboxColumns,
   readLine,
@@ -192,4 +193,16 @@ test('totals are the sums of their rows by key, whatever the order', () => {
       }
     }),
   );
+});
+
+test('later additions change neither the rows that were read nor those that were added', () => {
+  const totals = new UsageTotals();
+  const rows = rowsOf(record());
+  const requests = (some: readonly UsageRow[]) => some.map(({ sums }) => sums.requests);
+  const read = [rows, rows, rows].map((some) => {
+    totals.addAll(some);
+    return [...totals.rows()];
+  });
+  expect(read.map(requests)).toEqual([[1], [2], [3]]);
+  expect(requests(rows)).toEqual([1]);
 });

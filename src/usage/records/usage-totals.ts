@@ -2,9 +2,9 @@
 import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../../store/usage-record.ts';
 
 interface Entry {
-  /** Its sums are those of the first. */
   readonly row: UsageRow;
-  readonly sums: Record<keyof UsageSums, number>;
+  /** With those of the later ones; undefined for a single row, as most of many keys are. */
+  sums: Record<keyof UsageSums, number> | undefined;
 }
 
 export class UsageTotals {
@@ -28,20 +28,21 @@ export class UsageTotals {
     this.#requests += row.sums.requests;
     const name = nameOf(row);
     const entry = this.#entries.get(name);
-    if (entry !== undefined) {
+    if (entry === undefined) this.#entries.set(name, { row, sums: undefined });
+    else {
+      entry.sums ??= { ...entry.row.sums };
       addSums(entry.sums, row.sums);
-      return;
     }
-    this.#entries.set(name, { row, sums: { ...row.sums } });
   }
 
   addAll(rows: Iterable<UsageRow>): void {
     for (const row of rows) this.add(row);
   }
 
-  /** Copies of the rows; later additions do not change them. */
+  /** Later additions do not change them. */
   *rows(): Generator<UsageRow> {
-    for (const { row, sums } of this.#entries.values()) yield { ...row, sums: { ...sums } };
+    for (const { row, sums } of this.#entries.values())
+      yield sums === undefined ? row : { ...row, sums: { ...sums } };
   }
 }
 
