@@ -20,18 +20,18 @@ import { publishText } from './publish.ts';
 import { markdownTable } from './section.ts';
 import { fillStatements, MAX_HOLDERS, type Search, searches } from './subjects/many-holders.ts';
 
-const USAGE = `node bench/searches.ts [--holders N] [--store sqlite|postgres] [--rounds N] [--slow MS] [--only TEXT] [--file PATH] [--plans] [--write]
+const USAGE = `node bench/searches.ts [--holders N] [--store sqlite|postgres] [--rounds N] [--page N] [--slow MS] [--only TEXT] [--file PATH] [--plans] [--write]
 
   --holders N   holders, each with a key (default 1000000)
   --store NAME  only this store
   --rounds N    how often each search runs (default 5)
+  --page N      rows of a page (default 51; the API and commands read up to 501)
   --slow MS     what is listed (default 50)
   --only TEXT   only searches with this in their names
   --file PATH   the SQLite store: filled where it is missing, and kept
   --plans       also print the plans of what is listed
   --write       also write the figures into docs/performance.md
 `;
-const PAGE = 51;
 /** Rows before the later page. */
 const DEEP = 5000;
 const LISTED = 12;
@@ -49,6 +49,7 @@ interface Timed {
 interface Options {
   readonly holders: number;
   readonly rounds: number;
+  readonly page: number;
   readonly slow: number;
   readonly plans: boolean;
   /** Part of the names of the searches. */
@@ -98,16 +99,20 @@ function usedCpuMs(): number {
 }
 
 /** The first page of a search, and one that begins `DEEP` rows later where there are as many. */
-async function timeSearch(store: Store, { of, name, filter }: Search, rounds: number): Promise<Timed[]> {
+async function timeSearch(
+  store: Store,
+  { of, name, filter }: Search,
+  { rounds, page }: Options,
+): Promise<Timed[]> {
   const list = (limit: number, after: string | undefined): Promise<readonly { readonly id: string }[]> =>
     of === 'keys' ? keys(store, filter, limit, after) : holders(store, filter, limit, after);
   const title = `${of}: ${name}`;
-  const result = [await timed(title, rounds, () => list(PAGE, undefined))];
+  const result = [await timed(title, rounds, () => list(page, undefined))];
   if ((result[0]?.cpuMs ?? 0) > HOPELESS_MS) return result;
-  let last = (await list(PAGE, undefined)).at(-1)?.id;
+  let last = (await list(page, undefined)).at(-1)?.id;
   if (last === undefined) return result;
   for (let rows = 0; rows < DEEP; rows += 1000) last = (await list(1000, last)).at(-1)?.id ?? last;
-  result.push(await timed(`${title}, later page`, rounds, () => list(PAGE, last)));
+  result.push(await timed(`${title}, later page`, rounds, () => list(page, last)));
   return result;
 }
 
@@ -152,15 +157,13 @@ async function plansOf(address: StoreAddress, run: () => Promise<unknown>): Prom
   return texts.join('\n');
 }
 
-async function measure(
-  address: StoreAddress,
-  { holders, rounds, slow, plans, only }: Options,
-): Promise<string> {
+async function measure(address: StoreAddress, options: Options): Promise<string> {
+  const { holders, page, slow, plans, only } = options;
   const store = await openStore(address, { isPatient: true });
   const times: Timed[] = [];
   for (const search of searches())
     if (`${search.of}: ${search.name}`.includes(only))
-      times.push(...(await timeSearch(store, search, rounds)));
+      times.push(...(await timeSearch(store, search, options)));
   const worst = times.toSorted((a, b) => b.cpuMs - a.cpuMs);
   if (plans)
     for (const { name, cpuMs, run } of worst.filter((each) => each.cpuMs >= slow))
@@ -168,7 +171,7 @@ async function measure(
   await store.close();
   const size = address.kind === 'sqlite' ? `, ${(statSync(address.path).size / 2 ** 20).toFixed(0)} MiB` : '';
   const within = (max: number) => `${times.filter(({ cpuMs }) => cpuMs <= max).length} within ${max} ms`;
-  const head = `${address.kind === 'sqlite' ? 'SQLite' : 'PostgreSQL'}, ${holders} holders${size}: ${times.length} searches, ${within(10)}, ${within(100)}; the slowest`;
+  const head = `${address.kind === 'sqlite' ? 'SQLite' : 'PostgreSQL'}, ${holders} holders${size}, pages of ${page}: ${times.length} searches, ${within(10)}, ${within(100)}; the slowest`;
   return markdownTable(
     [head, 'CPU ms', 'ms'],
     worst.slice(0, LISTED).map(({ name, cpuMs, ms }) => [name, cpuMs.toFixed(1), ms.toFixed(1)]),
@@ -182,6 +185,7 @@ async function main(argv: string[]): Promise<void> {
       holders: { type: 'string', default: String(MAX_HOLDERS) },
       store: { type: 'string' },
       rounds: { type: 'string', default: '5' },
+      page: { type: 'string', default: '51' },
       slow: { type: 'string', default: '50' },
       only: { type: 'string', default: '' },
       file: { type: 'string' },
@@ -195,7 +199,14 @@ async function main(argv: string[]): Promise<void> {
     return;
   }
   const [holders, rounds, slow] = [Number(values.holders), Number(values.rounds), Number(values.slow)];
-  const options = { holders, rounds, slow, plans: values.plans, only: values.only };
+  const options = {
+    holders,
+    rounds,
+    slow,
+    page: Number(values.page),
+    plans: values.plans,
+    only: values.only,
+  };
   const tables: string[] = [];
   if (values.store !== 'postgres') {
     await using folder = await tempDir();

@@ -23,6 +23,13 @@ const HOLDER_CONDITIONS: Readonly<Record<string, Readonly<Record<string, HolderF
     few: { labels: { cost_center: 'c1234*' } },
     none: { labels: { cost_center: 'x*' } },
   },
+  'another label': {
+    many: { labels: { stage: 'trial' } },
+    few: { labels: { stage: 'beta' } },
+    none: { labels: { stage: 'none' } },
+  },
+  // None of these has the name or the label that many have.
+  'another beginning': { many: { labels: { stage: 't*' } } },
   team: { many: { teamId: 't0' }, few: { teamId: 't17' }, none: { teamId: 'empty' } },
   tier: { many: { tier: 'Free' }, few: { tier: 'Pro' } },
   standing: { many: { standing: 'suspended' } },
@@ -55,9 +62,12 @@ function searchesOf(
   const pairs = alone.flatMap((first, index) =>
     alone.slice(index + 1).flatMap((second) =>
       first.flatMap((a) =>
-        second.map((b): Search => {
-          const labels = { ...a.filter.labels, ...b.filter.labels };
-          return { of, name: `${a.name}, ${b.name}`, filter: { ...a.filter, ...b.filter, labels } };
+        second.flatMap((b): readonly Search[] => {
+          const [own, other] = [a.filter.labels ?? {}, b.filter.labels ?? {}];
+          // Of one label there is one value.
+          if (Object.keys(own).some((label) => label in other)) return [];
+          const labels = { ...own, ...other };
+          return [{ of, name: `${a.name}, ${b.name}`, filter: { ...a.filter, ...b.filter, labels } }];
         }),
       ),
     ),
@@ -97,6 +107,8 @@ export function fillStatements(kind: 'sqlite' | 'postgres', holders: number): re
     `insert into labels (owner_id, name, value) select ${id}, 'cost_center', 'c' || n from ${all}`,
     `insert into labels (owner_id, name, value)
        select ${id}, 'env', case when n % 10000 = 7 then 'canary' when n % 2 = 0 then 'prod' else 'dev' end from ${all}`,
+    `insert into labels (owner_id, name, value)
+       select ${id}, 'stage', case when n % 10000 = 8 then 'beta' when n % 2 = 1 then 'trial' else 'live' end from ${all}`,
     // After the labels, so that its marks are written once.
     `insert into holders (id, tier, label, created_at, team_id, standing)
        select ${id}, case when n % 2 = 0 then 'Free' when n % 10000 = 1 then 'Pro' else 'Lite' end,

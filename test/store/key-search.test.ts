@@ -98,6 +98,8 @@ const ofHolders = {
     { env: 'p2', cost: 'c*' },
     { cost: 'c*', env: 'p1' },
     { env: 'none' },
+    { env: 'p1', cost: 'c2' },
+    { env: 'p*', cost: 'c*' },
     {},
   ),
   teamId: maybe('t1', 't2', 'none'),
@@ -248,7 +250,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     left join key_uses as u on u.prefix = k.prefix left join key_search as s on s.key_id = k.id
     where (s.kind, s.name, s.team_id, s.expires_at, s.used) is distinct from
       (substr(h.tier, 1, 1) || substr(h.standing, 1, 1) || substr(k.state, 1, 1), lower(h.label), h.team_id, k.expires_at, coalesce(u.day, ''))`;
-  /** Of those that have labels, each has the marks of what it has, and each key those of its holder. */
+  /** Each holder has the marks of what it has, and each key and label those of its holder. */
   const wrongMarks = () => {
     const [before, after] = marksOf(database.hash);
     const texts = `select 'tier=' || h.tier as t union all select 'standing=' || h.standing union all
@@ -256,8 +258,12 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     return `select count(*) as n from holders as h left join keys as k on k.holder_id = h.id left join key_search as s on s.key_id = k.id
       where h.marks is null or h.marks <> ${before}${texts}${after} or (k.id is not null and s.marks is distinct from h.marks)`;
   };
-  const wrong = async (of: StoreAddress) =>
-    Number((await countsOf(of, WRONG))[0]?.['n']) + Number((await countsOf(of, wrongMarks()))[0]?.['n']);
+  const WRONG_LABELS = `select count(*) as n from labels as l left join holders as h on h.id = l.owner_id
+    where l.marks is distinct from coalesce(h.marks, 0)`;
+  const wrong = async (of: StoreAddress) => {
+    const counts = await Promise.all([WRONG, wrongMarks(), WRONG_LABELS].map((text) => countsOf(of, text)));
+    return counts.reduce((sum, [row]) => sum + Number(row?.['n']), 0);
+  };
 
   test('what an earlier version writes beside is found, too', async () => {
     const [first, second, third] = [KEYS[0]?.prefix, KEYS[1]?.prefix, KEYS[5]?.prefix];
@@ -277,6 +283,11 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       `insert into labels (owner_id, name, value) values ('new', 'env', 'p2') on conflict (owner_id, name) do update set value = excluded.value`,
       `update labels set value = 'p3' where owner_id = 'new' and name = 'env'`,
       `delete from labels where owner_id in ('new', '${holder}') and name in ('cost', 'more')`,
+      // What has no bit that the others do not have.
+      `insert into labels (owner_id, name, value) values ('new', 'tier', 'Free')`,
+      `insert into labels (owner_id, name, value) values ('t2', 'env', 'p1')`,
+      `update labels set value = 'p2' where owner_id = 't2'`,
+      `update holders set team_id = 't2' where id = 'new'`,
       `insert into key_uses (prefix, day) values ('ffffffff', '2030-02-01')`,
       `update key_uses set day = '2030-03-01' where prefix = '${third}'`,
     ]) {
@@ -304,11 +315,45 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await migrateTo(large, MIGRATIONS);
     // Before the rest has a row.
     await run(large, [`${into} ${key("'ffffffff'")}`, `update holders set tier = 'Lite' where id = 'h'`]);
-    // The holder without a key, and each other key for its row and its marks.
-    expect(await wrong(large)).toBe(40_003);
+    // The holder without a key and its label, and each other key for its row and its marks.
+    expect(await wrong(large)).toBe(40_004);
     await Promise.all([1, 2].map(async () => (await openStore(large, { isPatient: true })).close()));
     expect(await wrong(large)).toBe(0);
     expect(await countsOf(large, 'select count(*) as n from key_search')).toEqual([{ n: 20_002 }]);
+  }, 120_000);
+
+  test('labels of an earlier version get their marks in portions, beside new ones', async () => {
+    const labelled = await source.empty();
+    await migrateTo(labelled, MIGRATIONS.slice(0, 17));
+    const numbers =
+      labelled.kind === 'sqlite'
+        ? '(with recursive c (n) as (select 1 union all select n + 1 from c where n < 5003) select n from c) as x'
+        : 'generate_series(1, 5003) as x (n)';
+    await run(labelled, [
+      `insert into teams (id, name, terms, version, created_at) values ('t1', 'One', '{}', 1, '${AT}')`,
+      `insert into labels (owner_id, name, value) values ('t1', 'env', 'p1'), ('nobody', 'env', 'p1')`,
+      ...['env', 'cost'].map(
+        (name) =>
+          `insert into labels (owner_id, name, value) select 'h' || n, '${name}', 'p1' from ${numbers}`,
+      ),
+      `insert into holders (id, tier, created_at) select 'h' || n, 'Pro', '${AT}' from ${numbers}`,
+    ]);
+    await migrateTo(labelled, MIGRATIONS);
+    await run(labelled, [
+      `insert into labels (owner_id, name, value) values ('h1', 'more', 'x'), ('t1', 'more', 'x')`,
+    ]);
+    // Of what was there, without the labels of the first holder.
+    expect(await wrong(labelled)).toBe(2 + 2 * 5003 - 2);
+    const stores = await Promise.all([1, 2].map(() => openStore(labelled, { isPatient: true })));
+    expect(await wrong(labelled)).toBe(0);
+    const [store] = stores;
+    const filter = { labels: { env: 'p1', cost: 'p1' } };
+    expect(await store?.organisation.searchHolders(filter, 6000)).toHaveLength(5003);
+    expect(await store?.organisation.listTeams({ labels: { env: 'p1' }, limit: 10 })).toMatchObject([
+      { id: 't1' },
+    ]);
+    expect(await store?.organisation.labelNames()).toEqual(['cost', 'env', 'more']);
+    await Promise.all(stores.map((each) => each.close()));
   }, 120_000);
 
   test('uses and changes of the same keys do not lock each other out', async () => {

@@ -2,7 +2,7 @@
 import { sql } from 'kysely';
 import { type MigrationDialect, ORDER_TERMS, type SqlTypes } from '../schema/migration.ts';
 import { UNANNOUNCED_CHANGES } from '../schema/schema-keys.ts';
-import { markChanges, SEARCH_CHANGES } from '../schema/schema-search.ts';
+import { LABEL_MARK_CHANGES, markChanges, SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
 /** Key of an advisory lock in the database. It is random, because programs that share it must not use the same. */
@@ -190,6 +190,19 @@ const OWN_STATEMENTS = {
     `create trigger key_events_announce after insert on key_events
      for each row execute function key_announced()`,
   ],
+  18: [
+    ...triggerFunction('mark_labels', LABEL_MARK_CHANGES.marked),
+    ...triggerFunction('mark_added_label', `${MARK_CHANGES.labelChanged}; ${LABEL_MARK_CHANGES.labelAdded}`),
+    `create trigger labels_marked after update of marks on holders
+     for each row when (new.marks is distinct from old.marks) execute function mark_labels()`,
+    'drop trigger labels_marks_changed on labels',
+    `create trigger labels_marks_added after insert on labels for each row execute function mark_added_label()`,
+    `create trigger labels_marks_changed after update of value on labels
+     for each row execute function mark_labelled_holder()`,
+    // Those of an index of some rows are not used, and without any it sorts all holders of a name.
+    `create statistics holders_name on (lower(label) collate "C") from holders`,
+    'analyze holders',
+  ],
 } as const;
 
 /** A trigger's function of one statement or more. It has the privileges of its owner: roles of earlier versions have none on the table. */
@@ -227,5 +240,5 @@ export const POSTGRES: MigrationDialect = {
   },
   // The row of a key's use may not be there yet, so the table is locked.
   fillLocks: ['lock table key_uses in share mode'],
-  forShare: 'for share of k, h',
+  forShare: (tables) => `for share of ${tables}`,
 };

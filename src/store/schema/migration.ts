@@ -43,9 +43,9 @@ export interface MigrationDialect {
   tables(db: Kysely<Tables>): Promise<ReadonlyMap<string, readonly string[]>>;
   /** Locks out other migrating processes until the end of the transaction. */
   lock(trx: Transaction<Tables>): Promise<void>;
-  /** What keeps tables as they are while rows of `key_search` are made from them: statements, and the end of the query. */
+  /** What keeps tables as they are while rows are made from them: statements, and the end of a query of these tables. */
   readonly fillLocks: readonly string[];
-  readonly forShare: string;
+  readonly forShare: (tables: string) => string;
 }
 
 /** Columns of an order that never change; triggers hold them. */

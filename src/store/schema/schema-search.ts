@@ -1,6 +1,6 @@
-// Migrations 15 and 16: the table that searches of keys read, the marks of holders, and both for keys that are older than they.
+// Migrations 15, 16 and 18: the table that searches of keys read, the marks of holders and of their labels, and all for rows that are older than they.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Kysely, sql, type Transaction } from 'kysely';
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely';
 import type { Migration, MigrationDialect, SqlTypes } from './migration.ts';
 import type { Tables } from './tables.ts';
 
@@ -65,6 +65,14 @@ export const markChanges = ({ hash }: SqlTypes) => ({
   marked: `update key_search set marks = new.marks where key_id in (select id from keys where holder_id = new.id)`,
 });
 
+/** Statements of the triggers of marks of labels. What is no holder's has 0; a label may be there before its holder. */
+export const LABEL_MARK_CHANGES = {
+  labelAdded: `update labels set marks = coalesce((select marks from holders where id = new.owner_id), 0)
+    where owner_id = new.owner_id and name = new.name and marks is null and
+      (exists (select 1 from holders where id = new.owner_id) or exists (select 1 from teams where id = new.owner_id))`,
+  marked: 'update labels set marks = new.marks where owner_id = new.id',
+};
+
 /**
  * What is searched is in the tables of keys, holders and uses, and a condition on two of them has no index. The kind leads the indexes, so
  * that it adds to any other condition: a search reads one stream for each kind that it wants. A key that was never used has the empty day.
@@ -119,10 +127,25 @@ const MARKS_OF_HOLDERS: Migration = {
   ],
 };
 
-export const SEARCH_MIGRATIONS = [SEARCH, MARKS_OF_HOLDERS];
+/** The setting that says whether all labels have marks: empty until then. */
+const LABEL_MARKS = 'label_marks';
+
+/** The marks of a holder stand in the index of its labels, too: so two labels, or a beginning and another condition, are read from one index. */
+const MARKS_OF_LABELS: Migration = {
+  id: 18,
+  name: 'label_marks',
+  statements: ({ integer, bytes }) => [
+    `alter table labels add column marks ${integer}`,
+    'drop index labels_by_value',
+    'create index labels_by_value on labels (name, value, owner_id, marks) where marks is not null',
+    `insert into settings (name, value) values ('${LABEL_MARKS}', cast('' as ${bytes}))`,
+  ],
+};
+
+export const SEARCH_MIGRATIONS = [SEARCH, MARKS_OF_HOLDERS, MARKS_OF_LABELS];
 
 /**
- * Writes the marks of holders and then the rows of keys that are older than the table, the latest first: a row for a key means that all later keys have one. Not in the
+ * Writes the marks of holders, then the rows of keys that are older than the table, the latest first: a row for a key means that all later keys have one. Then the marks of labels. Not in the
  * migration, whose transaction would keep other processes from writing for seconds.
  */
 export async function fillKeySearch(db: Kysely<Tables>, dialect: MigrationDialect): Promise<void> {
@@ -135,7 +158,7 @@ export async function fillKeySearch(db: Kysely<Tables>, dialect: MigrationDialec
     for (const statement of dialect.fillLocks) await sql.raw(statement).execute(trx);
     const holders = sql`select holder_id from keys where id < ${oldest} order by id desc limit ${sql.lit(PORTION)}`;
     await sql`${sql.raw(marking(dialect.types.hash))} id in (${holders}) and marks is null`.execute(trx);
-    await sql`${sql.raw(insertion(', marks'))} k.id < ${oldest} order by k.id desc limit ${sql.lit(PORTION)} ${sql.raw(dialect.forShare)}`.execute(
+    await sql`${sql.raw(insertion(', marks'))} k.id < ${oldest} order by k.id desc limit ${sql.lit(PORTION)} ${sql.raw(dialect.forShare('k, h'))}`.execute(
       trx,
     );
   };
@@ -143,6 +166,27 @@ export async function fillKeySearch(db: Kysely<Tables>, dialect: MigrationDialec
     await db.transaction().execute(portion);
     await sleep(PAUSE_MS);
   }
+  await markLabels(db, dialect);
+}
+
+async function markLabels(db: Kysely<Tables>, dialect: MigrationDialect): Promise<void> {
+  const isOpen = sql`select 1 from settings where name = ${LABEL_MARKS} and length(value) = 0`;
+  if ((await isOpen.execute(db)).rows.length === 0) return;
+  await inPortions(db, sql`labels`, sql`owner_id`, async (isIn) => {
+    await db.transaction().execute(async (trx) => {
+      await dialect.lock(trx);
+      // A change of a holder locks it before its labels.
+      await sql`select 1 from holders as h where ${isIn(sql`h.id`)} ${sql.raw(dialect.forShare('h'))}`.execute(
+        trx,
+      );
+      await sql`update labels set marks = coalesce((select marks from holders where id = owner_id), 0)
+        where ${isIn(sql`owner_id`)} and marks is null`.execute(trx);
+    });
+    await sleep(PAUSE_MS);
+  });
+  await sql`update settings set value = cast('all' as ${sql.raw(dialect.types.bytes)}) where name = ${LABEL_MARKS}`.execute(
+    db,
+  );
 }
 
 /** Whether there are holders, and no row says that they have marks. */
@@ -153,17 +197,29 @@ async function isUnused(db: Kysely<Tables>): Promise<boolean> {
 
 /** Of holders without keys; the others get theirs with the rows of their keys, which are as near to each other. */
 async function markHolders(db: Kysely<Tables>, dialect: MigrationDialect): Promise<void> {
+  await inPortions(db, sql`holders`, sql`id`, async (isIn) => {
+    const without = sql`select id from holders as h where ${isIn(sql`id`)}
+      and not exists (select 1 from keys where holder_id = h.id)`;
+    await sql`${sql.raw(marking(dialect.types.hash))} id in (${without}) and marks is null`.execute(db);
+  });
+}
+
+/** @param work one portion after the other, by a condition on its ids */
+async function inPortions(
+  db: Kysely<Tables>,
+  table: RawBuilder<unknown>,
+  column: RawBuilder<unknown>,
+  work: (isIn: (id: RawBuilder<unknown>) => RawBuilder<boolean>) => Promise<void>,
+): Promise<void> {
   let last = '';
   for (;;) {
-    const portion = sql`select id from holders where id > ${last} order by id limit ${sql.lit(PORTION)}`;
+    const portion = sql`select ${column} as id from ${table} where ${column} > ${last} order by ${column} limit ${sql.lit(PORTION)}`;
     const { rows } = await sql<{
       id: string | null;
     }>`select max(id) as id from (${portion}) as portion`.execute(db);
-    const to = rows[0]?.id ?? undefined;
+    const [from, to] = [last, rows[0]?.id ?? undefined];
     if (to === undefined) return;
-    const without = sql`select id from holders as h where id > ${last} and id <= ${to}
-      and not exists (select 1 from keys where holder_id = h.id)`;
-    await sql`${sql.raw(marking(dialect.types.hash))} id in (${without}) and marks is null`.execute(db);
+    await work((id) => sql<boolean>`${id} > ${from} and ${id} <= ${to}`);
     last = to;
   }
 }

@@ -45,7 +45,8 @@ export interface Tables {
   };
   teams: Columns<Omit<Team, 'terms'>> & { terms: string };
   team_events: Columns<Omit<TeamEvent, 'id'>> & { id: Generated<number> };
-  labels: { owner_id: string; name: string; value: string };
+  /** `marks` are those of the holder, 0 of a team; triggers write them. */
+  labels: { owner_id: string; name: string; value: string; marks: Generated<number | null> };
   keys: Columns<Pick<KeyRecord, 'prefix' | 'holderId' | 'state' | 'version' | 'endedAt' | 'replaces'>> &
     Columns<Pick<NewKey, 'argon2' | 'hmac' | 'createdAt'>> & {
       id: Generated<number>;

@@ -166,9 +166,9 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
     async labelNames() {
       // Each step reads one row of the index.
       const { rows } = await sql<{ name: string }>`with recursive names (name) as (
-          select min(name) from labels
+          select min(name) from labels where marks is not null
           union all
-          select (select min(labels.name) from labels where labels.name > names.name) from names
+          select (select min(labels.name) from labels where labels.name > names.name and labels.marks is not null) from names
           where names.name is not null
         ) select name from names where name is not null`.execute(reader);
       return rows.map(({ name }) => name);

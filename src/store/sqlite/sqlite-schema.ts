@@ -1,7 +1,7 @@
 // What the schema has of its own in SQLite: types, checks and triggers. Released migrations are immutable.
 import { type MigrationDialect, ORDER_TERMS, type SqlTypes } from '../schema/migration.ts';
 import { UNANNOUNCED_CHANGES } from '../schema/schema-keys.ts';
-import { markChanges, SEARCH_CHANGES } from '../schema/schema-search.ts';
+import { LABEL_MARK_CHANGES, markChanges, SEARCH_CHANGES } from '../schema/schema-search.ts';
 import { rollUpStatements } from '../schema/schema-usage.ts';
 
 const EVENT_GUARDS = [
@@ -151,6 +151,13 @@ const OWN_STATEMENTS = {
      begin ${UNANNOUNCED_CHANGES.holderChanged}; end`,
     `create trigger key_events_announce after insert on key_events begin ${UNANNOUNCED_CHANGES.announced}; end`,
   ],
+  18: [
+    `create trigger labels_marked after update of marks on holders
+     when new.marks is not old.marks begin ${LABEL_MARK_CHANGES.marked}; end`,
+    'drop trigger labels_marks_added',
+    `create trigger labels_marks_added after insert on labels
+     begin ${MARK_CHANGES.labelChanged}; ${LABEL_MARK_CHANGES.labelAdded}; end`,
+  ],
 } as const;
 
 export const SQLITE: MigrationDialect = {
@@ -163,5 +170,5 @@ export const SQLITE: MigrationDialect = {
   // Not needed: a transaction begins with the lock of the file.
   async lock() {},
   fillLocks: [],
-  forShare: '',
+  forShare: () => '',
 };

@@ -9,14 +9,14 @@ import {
   FEW,
   hasLabel,
   hasMarks,
+  idsOf,
   isBehind,
   joined,
   LAST,
   markOfLabel,
-  matchesLabel,
   nameBeginsWith,
   narrowest,
-  orderOfLabel,
+  ofHolders,
   type Searched,
   valuesAt,
 } from './search-conditions.ts';
@@ -32,8 +32,6 @@ interface List {
   readonly leads: RawBuilder<boolean>;
   readonly order: readonly RawBuilder<unknown>[];
   readonly from: RawBuilder<unknown>;
-  /** The id of a holder there; default `h.id`. */
-  readonly id?: RawBuilder<unknown>;
 }
 
 /** Holders, ordered by the first of these that the filter has: name, value that begins with the text of a label; else by id. */
@@ -44,11 +42,10 @@ export async function searchHolders(
   after?: string,
   maxFew = FEW,
 ): Promise<readonly HolderSummary[]> {
-  const { reader } = database;
   const lists = listsOf(database, filter);
   const [list] = lists;
   const from = list?.from ?? HOLDERS;
-  const order = [...(list?.order ?? []), list?.id ?? ID];
+  const order = [...(list?.order ?? []), ID];
   const last =
     after === undefined ? [] : await valuesAt(database, order, sql`${from} where ${ID} = ${after}`);
   if (last === undefined) return [];
@@ -57,12 +54,12 @@ export async function searchHolders(
   const marks = few === undefined && all.length > 1 ? await hasMarks(database, all, sql`h.marks`) : [];
   const rest = lists.filter(({ condition }) => condition !== (few ?? list?.condition));
   const conditions = [...marks, ...rest.map(({ condition }) => condition.holds), isBehind(order, last)];
-  const { rows: found } = await sql<{ id: string }>`select ${ID} as id from ${
+  const page = sql`select ${ID} as id from ${
     few === undefined
       ? sql`${from} where ${joined([...(list === undefined ? [] : [list.leads]), ...conditions])}`
       : sql`(${few.ids}) as few cross join ${from} where ${joined([sql`${ID} = few.id`, ...conditions])}`
-  } order by ${sql.join(order)} limit ${sql.lit(limit)}`.execute(reader);
-  const ids = found.map(({ id }) => id);
+  } order by ${sql.join(order)} limit ${sql.lit(limit)}`;
+  const ids = await idsOf<string>(database, page, few === undefined && all.length > 1);
   const [labels, summaries] = await Promise.all([labelsOf(database, ids), summariesOf(database, ids)]);
   return ids.flatMap((id) => {
     const summary = summaries.get(id);
@@ -138,7 +135,12 @@ function listsOf(
     mark: Pick<Condition, 'mark'> = {},
   ) => ({
     ...{ order, leads, from: HOLDERS },
-    condition: { ids: sql`select h.id as id from holders as h where ${leads}`, holds, ...mark },
+    // In the order of the index, or PostgreSQL reads the table from its beginning to count them.
+    condition: {
+      ids: sql`select h.id as id from holders as h where ${leads} order by ${sql.join([...order, ID])}`,
+      holds,
+      ...mark,
+    },
   });
   const equal = (column: string, value: string | undefined, mark: string): readonly List[] => {
     if (value === undefined) return [];
@@ -152,14 +154,13 @@ function listsOf(
   const folded = sql`lower(h.label)${byBytes}`;
   const other = sql`coalesce(lower(h.label), ${sql.lit(LAST)})${byBytes}`;
   const ofLabels = Object.entries(labels).map(([label, value]): List => {
-    const leads = sql<boolean>`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
+    const found = sql`select l.owner_id as id, l.value, l.marks from labels as l where ${ofHolders(label, value)}`;
     return {
-      leads,
-      order: orderOfLabel(value),
-      id: sql`l.owner_id`,
-      from: sql`(select * from labels as l where ${leads}) as l join holders as h on h.id = l.owner_id`,
+      leads: sql<boolean>`1 = 1`,
+      order: value.endsWith('*') ? [sql`h.value`] : [],
+      from: sql`(${found}) as h`,
       condition: {
-        ids: sql`select l.owner_id as id from labels as l where ${leads}`,
+        ids: found,
         holds: hasLabel(ID, [label, value]),
         ...markOfLabel(label, value),
       },
@@ -173,7 +174,7 @@ function listsOf(
     // First those with marks in their indexes.
     ...equal('standing', standing, 'standing'),
     ...equal('tier', tier, 'tier'),
-    ...equal('team_id', teamId, 'team'),
     ...ofLabels.filter(({ order }) => order.length === 0),
+    ...equal('team_id', teamId, 'team'),
   ];
 }

@@ -9,13 +9,14 @@ import {
   FEW,
   hasLabel,
   hasMarks,
+  idsOf,
   isBehind,
   joined,
   LAST,
   markOfLabel,
-  matchesLabel,
   nameBeginsWith,
   narrowest,
+  ofHolders,
   orderOfLabel,
   type Searched,
   valuesAt,
@@ -78,12 +79,15 @@ export async function listKeys(
     conditions.find(({ isFew }) => isFew) ??
     (alone ? undefined : await narrowest(database, isOfKinds ? [...conditions, byKind] : conditions, maxFew));
   const isMarked = few === undefined && (conditions.length > 1 || list.isMarked === true);
-  const marks = isMarked ? await hasMarks(database, conditions, sql`s.marks`) : [];
+  const marks = isMarked
+    ? await hasMarks(database, conditions, list.leads === undefined ? sql`l.marks` : sql`s.marks`)
+    : [];
   const others = (leading: Condition | undefined) =>
     conditions.filter((each) => each !== leading).map(({ holds }) => holds);
   const page = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
-  const { rows } = await sql<{ id: number }>`select id from (${found(last)}) as listed`.execute(reader);
-  const ids = rows.map(({ id }) => Number(id));
+  const listed = sql`select id from (${found(last)}) as listed`;
+  const isBroad = few === undefined && (conditions.length > 1 || (isOfKinds && conditions.length === 1));
+  const ids = (await idsOf<number | string>(database, listed, isBroad)).map(Number);
   if (ids.length === 0) return [];
   const keys = await withHolder(reader)
     .leftJoin('key_uses', 'key_uses.prefix', 'keys.prefix')
@@ -152,7 +156,7 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
   );
   const isAlone = others.length + given.length === 1 && kinds.length === ALL_KINDS.length;
   const ofLabels = given.map(([label, value]): List => {
-    const matches = sql`l.name = ${label} and ${matchesLabel(sql`l.value`, value)}`;
+    const matches = ofHolders(label, value);
     const owner = sql`(select holder_id from keys where id = ${KEY})`;
     const condition = {
       ids: sql`select k.id as id from labels as l join keys as k on k.holder_id = l.owner_id where ${matches}`,

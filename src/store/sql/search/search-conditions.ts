@@ -1,5 +1,6 @@
 // Conditions of searches as SQL, and the choice of the one that leads.
 import { type RawBuilder, sql } from 'kysely';
+import { GatewayError } from '../../../errors.ts';
 import type { OwnerLabels } from '../../key-record.ts';
 import { marksOf } from '../../schema/schema-search.ts';
 import type { SqlDatabase } from '../sql-database.ts';
@@ -62,7 +63,7 @@ export function labelConditions(
 ): readonly RawBuilder<boolean>[] {
   return Object.entries(labels).map(
     ([name, value]) =>
-      sql`${owner} in (select owner_id from labels where name = ${name} and ${matchesLabel(sql`value`, value)})`,
+      sql`${owner} in (select owner_id from labels where name = ${name} and ${matchesLabel(sql`value`, value)} and marks is not null)`,
   );
 }
 
@@ -72,6 +73,10 @@ export function matchesLabel(column: RawBuilder<unknown>, value: string): RawBui
   const beginning = value.slice(0, -1);
   return sql`${column} >= ${beginning} and ${column} < ${`${beginning}${LAST}`}`;
 }
+
+/** Labels `l` of holders, by the index of values. */
+export const ofHolders = (label: string, value: string) =>
+  sql<boolean>`l.name = ${label} and ${matchesLabel(sql`l.value`, value)} and l.marks <> 0`;
 
 /** The column before the owner in the order of a list. One value is no order: with it PostgreSQL takes a later page for a row, and sorts. */
 export const orderOfLabel = (value: string): readonly RawBuilder<unknown>[] =>
@@ -102,6 +107,28 @@ export async function narrowest(
   const [first] = found;
   return first !== undefined && first.count <= maxFew ? first.condition : undefined;
 }
+
+/**
+ * The ids of a page.
+ * @param isBroad whether each of several conditions finds many
+ * @throws GatewayError `search_too_broad` when such a search takes longer than a statement of the database may
+ */
+export async function idsOf<Id>(
+  { reader }: Searched,
+  page: RawBuilder<unknown>,
+  isBroad: boolean,
+): Promise<readonly Id[]> {
+  try {
+    const { rows } = await sql<{ id: Id }>`${page}`.execute(reader);
+    return rows.map(({ id }) => id);
+  } catch (cause) {
+    const isEnded = cause instanceof Error && Reflect.get(cause, 'code') === QUERY_CANCELED;
+    throw isBroad && isEnded ? new GatewayError('search_too_broad', undefined, { cause }) : cause;
+  }
+}
+
+/** In PostgreSQL. */
+const QUERY_CANCELED = '57014';
 
 /**
  * The columns of an order in the row that a page continues from.
