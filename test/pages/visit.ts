@@ -27,8 +27,11 @@ export class Visit implements AsyncDisposable {
   /** All URLs that were asked for. */
   readonly urls: string[] = [];
 
-  private constructor(page: Page, origin: string) {
+  #theme: (typeof THEMES)[number];
+
+  private constructor(page: Page, origin: string, theme: (typeof THEMES)[number]) {
     this.page = page;
+    this.#theme = theme;
     // What waits here waits for the browser to do its work; on a slow machine that has no deadline but the test's.
     page.setDefaultTimeout(0);
     page.setDefaultNavigationTimeout(0);
@@ -59,7 +62,7 @@ export class Visit implements AsyncDisposable {
       extraHTTPHeaders: { 'x-forwarded-for': `127.1.${visits >> 8}.${visits & 255}` },
       permissions: mayCopy ? ['clipboard-read', 'clipboard-write'] : [],
     });
-    return new Visit(await context.newPage(), origin);
+    return new Visit(await context.newPage(), origin, theme);
   }
 
   /** Presses the button of the Free tier. */
@@ -108,10 +111,12 @@ export class Visit implements AsyncDisposable {
     });
   }
 
-  /** Shows the page that stands in another theme and at another width. */
+  /** Shows the page that stands in another theme and at another width. What is so already is left: the browser would draw all anew. */
   async look(theme: (typeof THEMES)[number], width: number): Promise<void> {
-    await this.page.emulateMedia({ colorScheme: theme });
-    await this.page.setViewportSize({ width, height: 900 });
+    if (this.#theme !== theme) await this.page.emulateMedia({ colorScheme: theme });
+    this.#theme = theme;
+    const size = this.page.viewportSize();
+    if (size?.width !== width || size.height !== 900) await this.page.setViewportSize({ width, height: 900 });
   }
 
   /**
