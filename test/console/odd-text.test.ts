@@ -1,5 +1,5 @@
-// Searches, ids and changes with text that PostgreSQL does not take or that means something in a pattern: the fault of the
-// client, and no error of the gateway. SQLite takes all of it.
+// What of the API PostgreSQL shows and SQLite does not. Text that it does not take or that means something in a pattern is the fault
+// of the client, and no error of the gateway; and changes really run at the same time.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ApiRoute } from '../../src/console/api/api-route.ts';
 import { API_ROUTES } from '../../src/console/api/api-routes.ts';
@@ -50,4 +50,26 @@ test('a NUL is named, and a record whose name has one is none', async () => {
     ...{ status: 400, code: 'invalid_value', detail: expect.stringContaining('NUL') },
   });
   expect((await get('/teams/%00')).json).toMatchObject({ code: 'record_not_found' });
+});
+
+test('of changes with one tag one is done, whatever names of the record they use', async () => {
+  const { commands } = setting;
+  const prefix = await commands.issue('--tier', 'Pro');
+  const { holder } = Object(await commands.json('keys', 'show', prefix));
+  await commands.done('teams', 'add', 'Search');
+  const labels = { env: 'prod' };
+  for (const [kind, ...names] of [
+    ['holders', holder, prefix],
+    ['teams', 'Search', 'SEARCH'],
+  ])
+    for (let round = 0; round < 3; round += 1) {
+      const path = (name: unknown) => `/api/v1/${kind}/${name}`;
+      const etag = String((await setting.call('GET', path(names[0]), { token })).headers.etag);
+      const changes = names.map((name, index) => {
+        const body = { labels: { ...labels, round: `${round} ${index}` } };
+        return setting.call('PATCH', path(name), { token, body, headers: { 'if-match': etag } });
+      });
+      const statuses = (await Promise.all(changes)).map(({ status }) => status).sort();
+      expect([kind, ...statuses]).toEqual([kind, 200, 412]);
+    }
 });

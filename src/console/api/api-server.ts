@@ -191,9 +191,15 @@ interface Changed {
  * Records the change, does it, and records what came of it. A repeated request gets the answer of the first.
  * @throws GatewayError of the call; `record_changed`, `request_key_reused`, `request_unsettled`
  */
-export function makeChange(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Promise<Changed> {
+export async function makeChange(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Promise<Changed> {
   const work = () => changeNow(route, call, terms);
-  return terms.ifMatch === undefined ? work() : alone(call.desk, Object.values(call.params).join('/'), work);
+  if (terms.ifMatch === undefined) return work();
+  // A record has several names: the id of a holder and the prefixes of its keys, a team in any case.
+  const record = await route.record?.(call);
+  const [kind = ''] = route.name.split('.');
+  const id: unknown = Reflect.get(record ?? {}, kind.slice(0, -1));
+  const name = eventTarget(kind, Object.values(call.params)[0] ?? null, record);
+  return alone(call.desk, `${kind} ${typeof id === 'string' ? id : name}`, work);
 }
 
 async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Promise<Changed> {
