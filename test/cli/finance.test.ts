@@ -107,6 +107,8 @@ test('a team that was removed has a report of its own, by its name or its id', a
   expect(await requests('adz')).toContain('there is no team with this name');
   await run('teams', 'add', 'ads');
   expect([await requests('ads'), await requests('t2')]).toEqual([0, 2]);
+  const { stderr } = await run('usage', '--month', '2030-10', '--team', 'ads', '--csv');
+  expect(stderr).toBe('tollgate usage: a removed team had this name, too: for its usage give its id, t2\n');
   await run('teams', 'remove', 'ads');
   expect(await requests('ads')).toMatch(/several removed teams had this name: .* t2 or [0-9a-f-]{36}/);
 });

@@ -17,7 +17,7 @@ import { requireCurrency } from '../../usage/store-currency.ts';
 import { holderId, LABEL_FILTER, labelOptions, requireLabels, teamNamed } from '../owners/owner-options.ts';
 import { countUpTo, didYouMean, oneOf, UsageError } from '../program/arguments.ts';
 import { CONFIG, choice, command, flag, group, JSON_OUTPUT, text } from '../program/command.ts';
-import { write } from '../program/terminal.ts';
+import { type CommandIo, write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
 import { withStore } from '../support-desk.ts';
 import { closeMonth, exportMonth, listMonths } from './month-commands.ts';
@@ -86,7 +86,7 @@ const report = command('usage', 'report usage, and close months', {
     return withStore(given, io, 'must exist', async (store, config) => {
       requireCurrency(config.dynamic.currency, await store.pinned('currency'));
       await requireLabels(store, [...Object.keys(labels), ...labelsIn(by)]);
-      const owner = await ownerOf(store, given, prefix);
+      const owner = await ownerOf(store, given, prefix, io);
       const period = keptPeriod(asked, by, hasHours, await store.usage.usageKept());
       const query = {
         ...filter,
@@ -163,8 +163,9 @@ async function ownerOf(
   store: Store,
   { team, holder }: { readonly team: string | undefined; readonly holder: string | undefined },
   prefix: Awaited<ReturnType<typeof readPrefix>> | undefined,
+  io: CommandIo,
 ): Promise<Pick<UsageQuery, 'holderId' | 'teamId'>> {
-  const teamOnly = team === undefined ? {} : { teamId: await teamIdOf(store, team) };
+  const teamOnly = team === undefined ? {} : { teamId: await teamIdOf(store, team, io) };
   if (prefix !== undefined && holder !== undefined) throw new UsageError('give either --holder or --key');
   if (prefix === undefined && holder === undefined) return teamOnly;
   const id =
@@ -174,12 +175,17 @@ async function ownerOf(
 }
 
 /** @param given the name or the id of a team, which may have been removed @throws Error */
-async function teamIdOf(store: Store, given: string): Promise<string> {
+async function teamIdOf(store: Store, given: string, { stderr }: CommandIo): Promise<string> {
   const { organisation } = store;
   const found =
     (await organisation.findTeam({ name: given })) ?? (await organisation.findTeam({ id: given }));
-  if (found !== undefined) return found.id;
-  const [first, ...others] = await organisation.removedTeams(given);
+  const removed = await organisation.removedTeams(given);
+  if (found !== undefined) {
+    const other = `tollgate usage: a removed team had this name, too: for its usage give its id, ${removed.join(' or ')}\n`;
+    if (removed.length > 0) await write(stderr, other);
+    return found.id;
+  }
+  const [first, ...others] = removed;
   if (first === undefined) return (await teamNamed(store, given)).id;
   if (others.length === 0) return first;
   throw new Error(
