@@ -28,7 +28,8 @@ export class JointRoom {
       const kinds = roomIn(active, this.#before[index] ?? []);
       room.push(...COUNTED.map((kind) => kinds[kind]));
     }
-    this.#room = room;
+    // A copy has no space for more, as an array that has grown has: each key in use has a room.
+    this.#room = room.slice();
   }
 
   /**

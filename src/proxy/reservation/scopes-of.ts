@@ -13,8 +13,8 @@ interface KnownScopes {
   readonly team: KnownTeam | undefined;
   /** Without those of a model. */
   readonly scopes: Scopes;
-  /** With them, by entry of `models`: only entries that have some. */
-  readonly byEntry: Map<string, Scopes>;
+  /** With them, by entry of `models`: only entries that have some. Undefined before the first, because most keys have none. */
+  byEntry: Map<string, Scopes> | undefined;
 }
 
 export class ScopeResolver {
@@ -59,11 +59,11 @@ export class ScopeResolver {
   ): Scopes {
     let known = this.#known.get(principal);
     if (known === undefined || known.config !== config || known.team !== team) {
-      known = { config, team, scopes: scopesOf(principal, config, team), byEntry: new Map() };
+      known = { config, team, scopes: scopesOf(principal, config, team), byEntry: undefined };
       this.#known.set(principal, known);
     }
     if (entry === undefined) return known.scopes;
-    const cached = known.byEntry.get(entry);
+    const cached = known.byEntry?.get(entry);
     if (cached !== undefined) return cached;
     const { tier, holderId, holderTerms } = principal;
     const ofTier = config.models[entry]?.limits?.[tier];
@@ -74,6 +74,7 @@ export class ScopeResolver {
     if (!isLimited(scope)) return known.scopes;
     const [holder, ...others] = known.scopes.list;
     const scopes = makeScopes(known.scopes.slot, [holder, ...others, scope]);
+    known.byEntry ??= new Map();
     known.byEntry.set(entry, scopes);
     return scopes;
   }
