@@ -268,7 +268,7 @@ describe('keys', () => {
 
   test.each([
     ['2020-01-01', /--expires is in the past: 2020-01-01T00:00:00\.000Z was \d{4}d ago/],
-    ['2030-02-30', /--expires is a duration, such as 36h or 90d, or a day/],
+    ['2030-02-30', /--expires is a day that does not exist/],
     ['soon', /--expires is a duration/],
     ['0d', /--expires is a duration/],
   ])('are not issued with the expiry %s', async (expires, message) => {

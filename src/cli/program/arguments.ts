@@ -39,6 +39,7 @@ export function readTime(text: string, option: string, now: number, direction: 1
       throw new UsageError(`${option} is a time beyond the years 0000 to 9999: give a shorter duration`);
     return new Date(at).toISOString();
   }
+  if (/^\d{4}-\d\d-\d\d$/.test(text)) throw new UsageError(`${option} is a day that does not exist`);
   throw new UsageError(`${option} is a duration, such as 36h or 90d, or a day, such as 2030-01-31`);
 }
 
