@@ -95,7 +95,7 @@ export class RedisLimiter implements Limiter {
     this.#lastKnown = new LastKnown({
       ...all,
       runningIn: (scope) => this.#leases.runningIn(scope),
-      onDue: (scopes, index) => this.#calls.raise(scopes, index, () => this.#batches.flush()),
+      onDue: (scopes, index) => this.#calls.raise(scopes, index),
     });
     this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();

@@ -1,10 +1,14 @@
 // Calls of reserve.lua: what all of them have in common, and the second one where the script needs totals.
+import { setTimeout } from 'node:timers/promises';
 import { type RedisClient, RedisCommandError } from '../redis/redis-client.ts';
 import type { RedisScript } from '../redis/redis-script.ts';
 import type { InitialTotals } from './initial-totals.ts';
 import { type ReserveAnswer, readReserveAnswer, unexpected } from './reserve-answer.ts';
 import { initialTotalsArgs, LUA, scriptScopesOf } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
+
+/** Longer than a settlement waits for a reservation to go with. */
+const SETTLED_MS = 500;
 
 type ScriptArgs = readonly (string | number | Buffer)[];
 
@@ -14,6 +18,7 @@ interface ReserveCallsOptions {
   /** In milliseconds, as in `RedisLimiterOptions`. */
   readonly windowMs: number;
   readonly leaseMs: number;
+  readonly checkMs: number;
 }
 
 export class ReserveCalls {
@@ -44,15 +49,12 @@ export class ReserveCalls {
     return second;
   }
 
-  /**
-   * Raises the totals of a scope to those of the store, while requests continue. Never throws.
-   * @param index of the scope
-   * @param settle sends what this process has recorded and not settled, which the store includes
-   */
-  raise(scopes: Scopes, index: number, settle: () => void): void {
+  /** Raises the totals of a scope to those of the store, while requests continue. Never throws. @param index of the scope */
+  raise(scopes: Scopes, index: number): void {
     const day = dayNow();
-    this.#learn(scopes, index, () => {
-      settle();
+    this.#learn(scopes, index, async () => {
+      // What the store includes is settled by then.
+      await setTimeout(Math.min(SETTLED_MS, this.#options.checkMs), undefined, { ref: false });
       // Totals of the day before must not count in the next one.
       return dayNow() === day ? day : undefined;
     });
@@ -63,11 +65,11 @@ export class ReserveCalls {
    * @param index of the scope
    * @param known see `initialTotalsArgs`
    */
-  #learn(scopes: Scopes, index: number, known: () => number | undefined = () => 1): void {
+  #learn(scopes: Scopes, index: number, known: () => Promise<number | undefined> = async () => 1): void {
     const scope = scopes.list[index] ?? scopes.list[0];
     if (this.#options.initialTotals.isBackingOff(scope)) return;
     void this.#options.initialTotals.read(scope).then(async (totals) => {
-      const how = totals && known();
+      const how = totals && (await known());
       if (how === undefined) return;
       const { limits } = scriptScopesOf(scopes);
       const args = ['peek', '', 0, 0, limits, ...initialTotalsArgs(index, totals, how)];

@@ -444,9 +444,10 @@ for start = 8 + settled + reserving, #ARGV, 2 + #TOTAL_KINDS do
   local scope, given = scopes[tonumber(ARGV[start])], tonumber(ARGV[start + 1])
   local known = given == 1
   if given > 1 then
+    local values, reserved = scope.values, running(scope.tag)
     for order = 1, scope.hasTotals and given == day and #TOTAL_KINDS or 0 do
-      local field = HEAD + 2 * order
-      scope.values[field] = raised(scope, order, scope.values[field], tonumber(ARGV[start + 1 + order]))
+      local field, before = HEAD + 2 * order, tonumber(ARGV[start + 1 + order])
+      values[field] = raised(scope, order, values[field] - reserved[order], before) + reserved[order]
     end
   elseif not scope.hasTotals or (not scope.isKnown and known) then
     local values, reserved = scope.values, running(scope.tag)

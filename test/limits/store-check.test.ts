@@ -54,6 +54,17 @@ describe('the totals of a scope', () => {
     expect(await usedAt(one, holder)).toEqual([8, 510, 1530]);
   });
 
+  test('are raised beside what runs', async () => {
+    await using one = await startReplica(setting.server.url, { checkMs: 0 });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    const { lease } = admitted(await one.limiter.admit(holder, LIMITS, 100));
+    one.store.totals.set(holder, known(2, 50));
+    await until(async () => String(await usedAt(one, holder)) === '3,150,450', 'the totals of the store');
+    lease.settle(5);
+    expect(await usedAt(one, holder)).toEqual([3, 55, 165]);
+  });
+
   test('are compared in turn, not with each request', async () => {
     await using one = await startReplica(setting.server.url);
     const holder = newHolder();
@@ -83,6 +94,7 @@ describe('the totals of a scope', () => {
     await using one = await startReplica(setting.server.url, { checkMs: 300 });
     const holder = newHolder();
     await use(one, holder, 10);
+    await one.limiter.real.settled();
     await setting.server.command('SAVE');
     await use(one, holder, 90);
     one.store.totals.set(holder, known(2, 100));

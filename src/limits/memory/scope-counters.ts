@@ -110,12 +110,8 @@ export class ScopeCounters {
 
   /** Counts what the store knows beyond the totals. @param totals of this date */
   raiseTotals(totals: HolderTotals, date: UtcDate): void {
-    if (this.base !== undefined || this.#knowledge !== 'all' || !this.knowsTotals(date)) return;
-    const counts = this.#counts();
-    const missed = TOTAL_LIMITS.filter(({ name, index }) => totals[name] > (counts[index] ?? 0));
-    if (missed.length === 0) return;
-    for (const { name, index } of missed) counts[index] = totals[name];
-    this.#set(counts);
+    if (this.base === undefined && this.#knowledge === 'all' && this.knowsTotals(date))
+      this.setTotals(totals, date);
   }
 
   /** Whether only the counts decide on a new request. */
