@@ -78,12 +78,10 @@ export async function listKeys(
   const few =
     conditions.find(({ isFew }) => isFew) ??
     (alone ? undefined : await narrowest(database, isOfKinds ? [...conditions, byKind] : conditions, maxFew));
-  const isMarked = few === undefined && (lists.length > 1 || isOfKinds || list.isMarked === true);
-  const isOfLabel = list.leads === undefined;
-  // The kind is not in the index of labels.
-  const kindMarks = isOfLabel ? ofKind(filter) : [];
-  const marked = [...conditions, ...kindMarks];
-  const marks = isMarked ? await hasMarks(database, marked, isOfLabel ? sql`l.marks` : sql`s.marks`) : [];
+  const isMarked = few === undefined && (conditions.length > 1 || list.isMarked === true);
+  const marks = isMarked
+    ? await hasMarks(database, conditions, list.leads === undefined ? sql`l.marks` : sql`s.marks`)
+    : [];
   const others = (leading: Condition | undefined) =>
     conditions.filter((each) => each !== leading).map(({ holds }) => holds);
   const page = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
@@ -205,12 +203,6 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     ...(holderId === undefined ? [] : [of('holder_id', holderId)]),
   ];
 }
-
-/** The marks of holders of the keys. */
-const ofKind = ({ tier, standing }: KeyFilter) => [
-  ...(tier === undefined ? [] : [{ mark: `tier=${tier}` }]),
-  ...(standing === undefined ? [] : [{ mark: `standing=${standing}` }]),
-];
 
 /** As triggers write them into the table. */
 function kindsOf({

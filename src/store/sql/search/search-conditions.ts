@@ -29,7 +29,7 @@ export interface Condition {
 /** What all that these conditions find have in a column of marks; nothing where a single condition has its own index. */
 export async function hasMarks(
   { reader, hash }: Searched,
-  conditions: readonly Pick<Condition, 'mark'>[],
+  conditions: readonly Condition[],
   column: RawBuilder<unknown>,
 ): Promise<readonly RawBuilder<boolean>[]> {
   const texts = conditions.flatMap(({ mark }) => (mark === undefined ? [] : [mark]));
