@@ -14,7 +14,7 @@ export interface Measurement {
   readonly words: readonly string[];
   /** The smallest lengths. */
   readonly short: readonly string[];
-  /** That it takes on a quiet machine with two processors. */
+  /** An estimate of what it takes on a quiet machine with two processors. */
   readonly minutes: number;
   /** Why it cannot be measured by this command alone. */
   readonly elsewhere?: string;
@@ -26,7 +26,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     blocks: ['targets', 'runs', 'peers'],
     words: ['bench/run.ts', '--peer', '--long'],
     short: ['--rounds', '1', '--seconds', '1', '--warm-up', '500'],
-    minutes: 35,
+    minutes: 33,
   },
   {
     blocks: ['overload'],
@@ -38,7 +38,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     blocks: ['replicas'],
     words: ['bench/replicas.ts'],
     short: ['--rounds', '1', '--requests', '200'],
-    minutes: 3,
+    minutes: 2.5,
   },
   {
     blocks: ['workers'],
@@ -50,13 +50,13 @@ export const MEASUREMENTS: readonly Measurement[] = [
     blocks: ['keys'],
     words: ['bench/many-keys.ts'],
     short: ['--keys', '200', '--active', '100', '--rounds', '1'],
-    minutes: 3,
+    minutes: 2,
   },
   {
     blocks: ['searches'],
     words: ['bench/searches.ts', '--holders', '100000', '--rounds', '3'],
     short: ['--holders', '1000', '--rounds', '1'],
-    minutes: 2,
+    minutes: 1.5,
   },
   { blocks: ['profile-request'], words: ['bench/profile.ts'], short: ['--seconds', '1'], minutes: 1 },
   {
@@ -69,13 +69,13 @@ export const MEASUREMENTS: readonly Measurement[] = [
     blocks: ['growth-bodies', 'growth-chunks', 'growth-streams', 'growth-young'],
     words: ['bench/growth.ts'],
     short: ['--rounds', '1', '--seconds', '1'],
-    minutes: 9,
+    minutes: 8.5,
   },
   {
     blocks: ['console'],
     words: ['bench/console.ts'],
     short: ['--rounds', '1', '--seconds', '6', '--browsers', '2'],
-    minutes: 4,
+    minutes: 3,
   },
   {
     blocks: ['many-streams'],
@@ -185,7 +185,7 @@ function listOf(measurements: readonly Measurement[]): string {
   );
   const all = measurements.filter(({ elsewhere }) => elsewhere === undefined);
   const minutes = all.reduce((sum, each) => sum + each.minutes, 0);
-  return `${lines.join('')}${`${minutes}`.padStart(3)} min  together, on a quiet machine with two processors\n`;
+  return `${lines.join('')}${`${Math.round(minutes)}`.padStart(3)} min  together, on a quiet machine with two processors\n`;
 }
 
 async function main(argv: string[]): Promise<number> {
