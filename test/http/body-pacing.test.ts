@@ -117,6 +117,14 @@ describe('it lasts milliseconds', () => {
   });
 });
 
+test('the line of pauses does not grow with the bodies in it', async () => {
+  const other = exchange();
+  // One after the other, these would take eight seconds.
+  const all = Promise.all(Array.from({ length: 4000 }, () => rest(begin())));
+  expect(await Promise.race([all.then(() => 'over'), delay(4000, 'waiting')])).toBe('over');
+  exchangeEnded(other);
+});
+
 test('work that has ended does not continue', async () => {
   const other = exchange();
   let wentOn = 0;

@@ -15,6 +15,11 @@ const WORK_BYTES = 256 * 1024;
  * about 100 MB/s, as much as a network of 1 Gbit/s carries.
  */
 const PAUSE_MS = 2;
+/**
+ * Longest wait of a pause for those before it, in milliseconds. Beyond, bodies come faster than they may move: a longer line would end with
+ * clients that have left, while the event loop looks idle and no request is rejected.
+ */
+const MAX_LINE_MS = 50;
 /** The process counts as serving for this many milliseconds after a small request began. */
 const RECENT_MS = 100;
 
@@ -74,7 +79,7 @@ export class BodyPacing {
       this.#immediate = setImmediate(then);
       return;
     }
-    pausedUntil = Math.max(now, pausedUntil) + PAUSE_MS;
+    pausedUntil = Math.min(Math.max(now, pausedUntil) + PAUSE_MS, now + MAX_LINE_MS);
     this.#timer = setTimeout(
       () => {
         // Timers of one tick would otherwise run several pieces of work in it.
