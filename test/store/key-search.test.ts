@@ -120,8 +120,11 @@ const KEY_FILTER = fc.record({
 type HolderFilter = typeof HOLDER_FILTER extends fc.Arbitrary<infer T> ? T : never;
 type KeyFilter = typeof KEY_FILTER extends fc.Arbitrary<infer T> ? T : never;
 
-/** 0: the condition with the order always leads. */
-const MAX_FEW = fc.constantFrom(0, 20, 5000);
+/** With `maxFew` 0, the condition with the order always leads. */
+const BOUNDS = fc.record({
+  maxFew: fc.constantFrom(0, 20, 5000),
+  pieceRows: fc.constantFrom(1, 3, 20, 10_000),
+});
 
 function matchesOwner(owner: Owner, { name, labels = {}, teamId, tier, standing }: HolderFilter): boolean {
   return (
@@ -210,12 +213,12 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   test('keys are found by any conditions, in order, in pages without gaps and repeats', async () => {
     const property = fc.asyncProperty(
       KEY_FILTER,
-      MAX_FEW,
+      BOUNDS,
       fc.integer({ min: 3, max: 60 }),
-      async (filter, few, size) => {
+      async (filter, bounds, size) => {
         const found = await paged<Prefix>(
           async (after) =>
-            (await listKeys(database, { ...filter, limit: size, after }, few)).map(({ prefix }) => prefix),
+            (await listKeys(database, { ...filter, limit: size, after }, bounds)).map(({ prefix }) => prefix),
           size,
         );
         const wanted = KEYS.filter((key) => matchesKey(key, filter)).toSorted((a, b) =>
@@ -230,11 +233,11 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   test('holders are found by any conditions, in order, in pages without gaps and repeats', async () => {
     const property = fc.asyncProperty(
       HOLDER_FILTER,
-      MAX_FEW,
+      BOUNDS,
       fc.integer({ min: 3, max: 60 }),
-      async (filter, few, size) => {
+      async (filter, bounds, size) => {
         const found = await paged<string>(
-          async (after) => (await searchHolders(database, filter, size, after, few)).map(({ id }) => id),
+          async (after) => (await searchHolders(database, filter, size, after, bounds)).map(({ id }) => id),
           size,
         );
         const wanted = OWNERS.filter((owner) => matchesOwner(owner, filter)).toSorted((a, b) =>

@@ -144,6 +144,8 @@ const SEARCHES: readonly (readonly [string, HolderFilter, RegExp])[] = [
   ['label and beginning', { labels: { env: 'odd', stage: 'o*' } }, BY_LABEL],
 ];
 
+const PIECES = { maxFew: 0, pieceRows: 500 };
+
 const REPORTS = {
   'a team of a month': { from: '2030-10-01', to: '2030-10-31', teamId: 't7', by: ['model'] },
   'a holder of 90 days': { from: '2030-10-03', to: '2030-12-31', holderId: 'h0000007', by: ['day', 'model'] },
@@ -224,11 +226,12 @@ describe.each(STORE_KINDS)(
       /(?<!(?:Limit[^\n]*|\(id = s\.key_id\))\n[^\n]*)\bon labels held\b|\(SubPlan \d+\)[^\n]*owner_id|owner_id = \(SubPlan|ROW\(value, [^\n]*\bvalue = /;
 
     test.each(SEARCHES)('a search by %s reads an index, whichever leads', async (what, filter, index) => {
-      for (const few of [0, 5000]) {
+      for (const maxFew of [0, 5000]) {
+        const bounds = { maxFew, pieceRows: 10_000 };
         const { plans, ms } = await plansOf(async () => {
-          const found = await searchHolders(database, filter, 51, undefined, few);
+          const found = await searchHolders(database, filter, 51, undefined, bounds);
           expect(found.length).toBeGreaterThan(0);
-          await searchHolders(database, filter, 51, found.at(-1)?.id, few);
+          await searchHolders(database, filter, 51, found.at(-1)?.id, bounds);
         });
         expect(plans).not.toMatch(WHOLE);
         expect(plans).not.toMatch(FOR_FEW);
@@ -241,23 +244,49 @@ describe.each(STORE_KINDS)(
       'a large page of a search by %s sorts nothing',
       async (_what, filter) => {
         const { plans } = await plansOf(() =>
-          searchHolders(database, { ...filter, name: 'n' }, 101, undefined, 0),
+          searchHolders(database, { ...filter, name: 'n' }, 101, undefined, { maxFew: 0, pieceRows: 10_000 }),
         );
         expect(plans).not.toMatch(/Sort Key: [^\n]*lower/);
+      },
+    );
+
+    test.each([
+      [
+        'holders',
+        {
+          SQLite: /CO-ROUTINE h\nSEARCH h USING INDEX holders_by_name/,
+          PostgreSQL: /Subquery Scan on h\b[^\n]*\n *Filter[^\n]*\n *-> {2}Limit/,
+        },
+        () => searchHolders(database, { name: 'n', labels: { cost_center: 'c*' } }, 51, undefined, PIECES),
+      ],
+      [
+        'keys',
+        {
+          SQLite: /CO-ROUTINE s\nSEARCH s USING INDEX key_search_by_name/,
+          PostgreSQL: /Subquery Scan on s\b[^\n]*\n *Filter[^\n]*\n *-> {2}Limit/,
+        },
+        () => listKeys(database, { name: 'n', labels: { cost_center: 'c*' }, limit: 51 }, PIECES),
+      ],
+    ] as const)(
+      'a search for %s that looks at labels for each row reads a piece at a time',
+      async (_what, bounded, search) => {
+        const { plans } = await plansOf(async () => expect(await search()).toHaveLength(51));
+        expect(plans).toMatch(address.kind === 'sqlite' ? bounded.SQLite : bounded.PostgreSQL);
       },
     );
 
     test.each(LISTS.map(([what, filter, index, ofFew = index]) => [what, filter, index, ofFew] as const))(
       'a list of keys by %s reads its index, and its next page too',
       async (what, filter, index, ofFew) => {
-        for (const few of [0, 5000]) {
+        for (const maxFew of [0, 5000]) {
+          const bounds = { maxFew, pieceRows: 10_000 };
           const { plans, ms } = await plansOf(async () => {
-            const found = await listKeys(database, { ...filter, limit: 51 }, few);
+            const found = await listKeys(database, { ...filter, limit: 51 }, bounds);
             const last = found.at(-1);
             if (last !== undefined)
-              await listKeys(database, { ...filter, limit: 51, after: last.prefix }, few);
+              await listKeys(database, { ...filter, limit: 51, after: last.prefix }, bounds);
           });
-          expect(plans).toMatch(few === 0 ? index : ofFew);
+          expect(plans).toMatch(maxFew === 0 ? index : ofFew);
           expect(plans).not.toMatch(FOR_FEW);
           if (what !== 'nothing') expect(plans).not.toMatch(WHOLE);
           if (IS_MEASURED)

@@ -6,7 +6,6 @@ import type { HolderSummary } from '../../organisation-record.ts';
 import { holderFrom } from '../sql-holders.ts';
 import {
   type Condition,
-  FEW,
   hasLabel,
   hasMarks,
   idsOf,
@@ -20,6 +19,7 @@ import {
   type Searched,
   valuesAt,
 } from './search-conditions.ts';
+import { idsInPieces, type Position, SEARCH_BOUNDS, type SearchBounds } from './search-pieces.ts';
 
 const ID = sql`h.id`;
 const HOLDERS = sql`holders as h`;
@@ -40,7 +40,7 @@ export async function searchHolders(
   filter: HolderFilter,
   limit: number,
   after?: string,
-  maxFew = FEW,
+  { maxFew, pieceRows }: SearchBounds = SEARCH_BOUNDS,
 ): Promise<readonly HolderSummary[]> {
   const lists = listsOf(database, filter);
   const [list] = lists;
@@ -53,13 +53,25 @@ export async function searchHolders(
   const few = await narrowest(database, all, maxFew);
   const marks = few === undefined && all.length > 1 ? await hasMarks(database, all, sql`h.marks`) : [];
   const rest = lists.filter(({ condition }) => condition !== (few ?? list?.condition));
-  const conditions = [...marks, ...rest.map(({ condition }) => condition.holds), isBehind(order, last)];
-  const page = sql`select ${ID} as id from ${
-    few === undefined
-      ? sql`${from} where ${joined([...(list === undefined ? [] : [list.leads]), ...conditions])}`
-      : sql`(${few.ids}) as few cross join ${from} where ${joined([sql`${ID} = few.id`, ...conditions])}`
-  } order by ${sql.join(order)} limit ${sql.lit(limit)}`;
-  const ids = await idsOf<string>(database, page, few === undefined && all.length > 1);
+  const leads = list === undefined || few !== undefined ? [] : [list.leads];
+  const conditions = [...marks, ...rest.map(({ condition }) => condition.holds)];
+  const rows = few === undefined ? from : sql`(${few.ids}) as few cross join ${from}`;
+  const isOfFew = few === undefined ? [] : [sql`${ID} = few.id`];
+  const behind = (position: Position) => joined([...isOfFew, ...leads, isBehind(order, position)]);
+  const inOrder = sql`order by ${sql.join(order)}`;
+  const page = (position: Position, end: Position | undefined, limit: number) => {
+    const piece = sql`(select h.* from ${rows} where ${behind(position)} ${inOrder} limit ${sql.lit(pieceRows)}) as h`;
+    const found = end === undefined ? sql`${rows} where ${behind(position)}` : sql`${piece} where 1 = 1`;
+    return sql`select ${ID} as id from ${found} and ${joined([sql`1 = 1`, ...conditions])} ${inOrder} limit ${sql.lit(limit)}`;
+  };
+  const endOf = (position: Position) => {
+    const row = sql`${rows} where ${behind(position)} ${inOrder} limit 1 offset ${sql.lit(pieceRows - 1)}`;
+    return valuesAt(database, order, row);
+  };
+  const ids =
+    few === undefined && rest.some(({ condition }) => condition.isUnmarked === true)
+      ? await idsInPieces<string>(database, { endOf, page }, limit, last)
+      : await idsOf<string>(database, page(last, undefined, limit), few === undefined && all.length > 1);
   const [labels, summaries] = await Promise.all([labelsOf(database, ids), summariesOf(database, ids)]);
   return ids.flatMap((id) => {
     const summary = summaries.get(id);

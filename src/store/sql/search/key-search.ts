@@ -6,11 +6,11 @@ import { BILLING_STATUSES, KEY_STATES, type KeyFilter, type ListedKey } from '..
 import { SUMMARY, withHolder, withTerms } from '../sql-keys.ts';
 import {
   type Condition,
-  FEW,
   hasLabel,
   hasMarks,
   idsOf,
   isBehind,
+  isUpTo,
   joined,
   LAST,
   markOfLabel,
@@ -21,6 +21,7 @@ import {
   type Searched,
   valuesAt,
 } from './search-conditions.ts';
+import { idsInPieces, type Position, SEARCH_BOUNDS, type SearchBounds } from './search-pieces.ts';
 
 /** Columns of the table, as an index has them and as none has. */
 const [NAME, EXPIRY, USE] = [sql`s.name`, sql`s.expires_at`, sql`s.used`];
@@ -35,23 +36,26 @@ interface List {
   readonly order: readonly RawBuilder<unknown>[];
   /** The tables of the order. */
   readonly from: RawBuilder<unknown>;
-  /** The same, read in the order of the first, for a list of a label. */
-  readonly scan?: RawBuilder<unknown>;
+  /** For a list of a label: the same, read in the order of these labels `l`. */
+  readonly scan?: (labels: RawBuilder<unknown>) => RawBuilder<unknown>;
+  readonly labels?: RawBuilder<unknown>;
   /** Of a row of the table, by the index of the order. Without it the list is of a label. */
   readonly leads?: RawBuilder<boolean>;
   /** Whether it has no index, but marks in all of them. */
   readonly isMarked?: boolean;
 }
 
+/** Behind all keys of a holder. */
+const LAST_KEY = sql.lit(Number.MAX_SAFE_INTEGER);
+
 /**
  * Keys, ordered by the first of these that the filter has: name of the holder, expiry, last use (keys that were never used are first),
  * beginning of a label (value and holder); a single label is in the order of holders, and all else in that of issue.
- * @param maxFew how many keys a condition may find that leads without an order
  */
 export async function listKeys(
   database: Searched,
   filter: KeyFilter,
-  maxFew = FEW,
+  { maxFew, pieceRows }: SearchBounds = SEARCH_BOUNDS,
 ): Promise<readonly ListedKey[]> {
   const { reader } = database;
   const { after, limit } = filter;
@@ -70,10 +74,11 @@ export async function listKeys(
   };
   const [list = { order: [], from: sql`key_search as s`, leads: sql<boolean>`1 = 1` }] = lists;
   const order = [...list.order, KEY];
+  const names = order.map((_, index) => sql.ref(`o${index}`));
+  const columns = order.map((column, index) => sql`${column} as ${names[index]}`);
   const cursor = sql`keys as cursor_key cross join ${list.from} where cursor_key.prefix = ${after} and ${KEY} = cursor_key.id`;
   const last = after === undefined ? [] : await valuesAt(database, order, cursor);
   if (last === undefined) return [];
-  const position = isBehind(order, last);
   const alone = lists.length === 1 && list.leads !== undefined && list.isMarked !== true;
   const few =
     conditions.find(({ isFew }) => isFew) ??
@@ -82,12 +87,16 @@ export async function listKeys(
   const marks = isMarked
     ? await hasMarks(database, conditions, list.leads === undefined ? sql`l.marks` : sql`s.marks`)
     : [];
-  const others = (leading: Condition | undefined) =>
-    conditions.filter((each) => each !== leading).map(({ holds }) => holds);
-  const page = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
-  const listed = sql`select id from (${found(last)}) as listed`;
+  const others = (leading: Condition | undefined) => conditions.filter((each) => each !== leading);
   const isBroad = few === undefined && (conditions.length > 1 || (isOfKinds && conditions.length === 1));
-  const ids = (await idsOf<number | string>(database, listed, isBroad)).map(Number);
+  const isByLabel = list.leads === undefined;
+  const looksAtRows =
+    (isByLabel && isOfKinds) || others(list.condition).some(({ isUnmarked }) => isUnmarked === true);
+  const found =
+    isBroad && looksAtRows
+      ? await idsInPieces<number | string>(database, { endOf, page }, limit, last)
+      : await idsOf<number | string>(database, page(last, undefined, limit), isBroad);
+  const ids = found.map(Number);
   if (ids.length === 0) return [];
   const keys = await withHolder(reader)
     .leftJoin('key_uses', 'key_uses.prefix', 'keys.prefix')
@@ -97,34 +106,65 @@ export async function listKeys(
   const byId = new Map(keys.map(({ id, ...key }) => [Number(id), withTerms(key)]));
   return ids.flatMap((id) => byId.get(id) ?? []);
 
-  /** The ids of the page, in order. @param last what the order has in the row before it; empty for the first page */
-  function found(last: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  /** The ids behind a position in order. The last column of an end counts only where the list has no labels. */
+  function page(after: Position, end: Position | undefined, limit: number): RawBuilder<unknown> {
+    const position = isBehind(order, after);
+    const inOrder = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
+    const holding = (all: readonly Condition[]) => all.map(({ holds }) => holds);
     if (few !== undefined)
       return sql`select ${KEY} as id from (${few.ids}) as few cross join ${list.from}
-        where ${joined([sql`${KEY} = few.id`, ofKinds, ...others(few), position])} ${page}`;
-    const rest = [...marks, ...others(list.condition)];
-    const names = order.map((_, index) => sql.ref(`o${index}`));
-    const columns = order.map((column, index) => sql`${column} as ${names[index]}`);
+        where ${joined([sql`${KEY} = few.id`, ofKinds, ...holding(others(few)), position])} ${inOrder}`;
+    const rest = [...marks, ...holding(others(list.condition))];
     const merged = (streams: readonly RawBuilder<unknown>[]) => sql`select ${names.at(-1)} as id
       from (${sql.join(streams, sql` union all `)}) as streams order by ${sql.join(names)} limit ${sql.lit(limit)}`;
-    if (list.leads === undefined) {
+    const { leads, scan, labels = sql`labels as l` } = list;
+    if (leads === undefined) {
       const stream = (
+        read: RawBuilder<unknown>,
         where: RawBuilder<unknown>,
-      ) => sql`select * from (select ${sql.join(columns)} from ${list.scan}
-        where ${joined([sql`coalesce(s.key_id, 0) > 0`, ofKinds, ...rest, where])} ${page}) as stream`;
-      if (last.length === 0) return merged([stream(position)]);
+      ) => sql`select * from (select ${sql.join(columns)} from ${scan?.(read)}
+        where ${joined([sql`coalesce(s.key_id, 0) > 0`, ofKinds, ...rest, where])} ${inOrder}) as stream`;
       // The other keys of the last holder, and the next holders: a comparison of all columns at once has no index.
-      const owners = isBehind(list.order, last.slice(0, -1));
-      return merged([stream(sql`l.owner_id = ${last.at(-2)} and ${KEY} > ${last.at(-1)}`), stream(owners)]);
+      const owners = isBehind(list.order, after.slice(0, -1));
+      const next = stream(end === undefined ? labels : pieceOf(labels, owners), owners);
+      if (after.length === 0 || after.at(-1) === LAST_KEY) return merged([next]);
+      const ofLast = sql`l.owner_id = ${after.at(-2)} and ${KEY} > ${after.at(-1)}`;
+      return merged([stream(labels, ofLast), next]);
     }
     if (!isOfKinds && lists.length === 0)
-      return sql`select ${KEY} as id from key_search as s where ${position} ${page}`;
+      return sql`select ${KEY} as id from key_search as s where ${position} ${inOrder}`;
+    const streams = kinds.map((kind) => {
+      const where = joined([leads, sql`s.kind = ${kind}`, position]);
+      const read =
+        end === undefined
+          ? sql`key_search as s where ${where}`
+          : sql`(select s.* from key_search as s where ${where} order by ${sql.join(order)} limit ${sql.lit(pieceRows)}) as s where ${isUpTo(order, end)}`;
+      return sql`select * from (select ${sql.join(columns)} from ${read} and ${joined([sql`1 = 1`, ...rest])} ${inOrder}) as stream`;
+    });
+    return merged(streams);
+  }
+
+  /** The labels of a piece. */
+  function pieceOf(labels: RawBuilder<unknown>, behind: RawBuilder<boolean>): RawBuilder<unknown> {
+    return sql`(select l.* from ${labels} where ${behind} order by ${sql.join(list.order)} limit ${sql.lit(pieceRows)}) as l`;
+  }
+
+  /** The row that ends a piece: of several streams, the first end. */
+  async function endOf(after: Position): Promise<Position | undefined> {
+    const offset = sql`limit 1 offset ${sql.lit(pieceRows - 1)}`;
     const { leads } = list;
+    if (leads === undefined) {
+      const behind = isBehind(list.order, after.slice(0, -1));
+      const row = sql`${list.labels} where ${behind} order by ${sql.join(list.order)} ${offset}`;
+      const end = await valuesAt(database, list.order, row);
+      return end && [...end, LAST_KEY];
+    }
     const streams = kinds.map(
       (kind) => sql`select * from (select ${sql.join(columns)} from key_search as s
-        where ${joined([leads, sql`s.kind = ${kind}`, ...rest, position])} ${page}) as stream`,
+        where ${joined([leads, sql`s.kind = ${kind}`, isBehind(order, after)])} order by ${sql.join(order)} ${offset}) as stream`,
     );
-    return merged(streams);
+    const ends = sql`(${sql.join(streams, sql` union all `)}) as streams order by ${sql.join(names)} limit 1`;
+    return await valuesAt(database, names, ends);
   }
 }
 
@@ -165,13 +205,14 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     };
     if (condition.mark !== undefined && !isAlone)
       return { ...{ condition, order: [], from }, leads: condition.holds, isMarked: true };
+    const labels = sql`(select * from labels as l where ${matches}) as l`;
     return {
-      condition,
+      ...{ condition, labels },
       order: [...orderOfLabel(value), sql`l.owner_id`],
-      from: sql`(select * from labels as l where ${matches}) as l
+      from: sql`${labels}
         join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
       // Outer joins keep PostgreSQL, which takes the rows for few, from reading the labels for each key.
-      scan: sql`(select * from labels as l where ${matches}) as l
+      scan: (read) => sql`${read}
         left join keys as k on k.holder_id = l.owner_id left join key_search as s on s.key_id = k.id`,
     };
   });

@@ -8,9 +8,6 @@ import type { SqlDatabase } from '../sql-database.ts';
 /** The end of a range of texts with a common beginning; no text in UTF-8 sorts behind it. */
 export const LAST = '\u{10ffff}';
 
-/** What a condition may find that leads without an order. */
-export const FEW = 5000;
-
 /** What searches need of a database. */
 export type Searched = Pick<SqlDatabase, 'reader' | 'byBytes' | 'hash'>;
 
@@ -24,6 +21,8 @@ export interface Condition {
   readonly isFew?: boolean;
   /** What the marks of all that it finds are of, such as `team=ID`. */
   readonly mark?: string;
+  /** Whether `holds` looks at labels for each row, because no mark rules rows out before. */
+  readonly isUnmarked?: boolean;
 }
 
 /** What all that these conditions find have in a column of marks; nothing where a single condition has its own index. */
@@ -46,9 +45,9 @@ export async function hasMarks(
   return [sql`(${column} & ${marks}) >= ${marks}`];
 }
 
-/** The mark of a label with one value. */
+/** The mark of a label with one value; a beginning has none. */
 export const markOfLabel = (label: string, value: string) =>
-  value.endsWith('*') ? {} : { mark: `${label}=${value}` };
+  value.endsWith('*') ? { isUnmarked: true } : { mark: `${label}=${value}` };
 
 /** @param folded an expression of the name in lower case, compared by bytes */
 export function nameBeginsWith(folded: RawBuilder<unknown>, name: string): RawBuilder<boolean> {
@@ -154,6 +153,14 @@ export function isBehind(
   values: readonly RawBuilder<unknown>[],
 ): RawBuilder<boolean> {
   return values.length === 0 ? sql`1 = 1` : sql`(${sql.join(order)}) > (${sql.join(values)})`;
+}
+
+/** The condition on rows up to these values. @param values undefined for all rows */
+export function isUpTo(
+  order: readonly RawBuilder<unknown>[],
+  values: readonly RawBuilder<unknown>[] | undefined,
+): RawBuilder<boolean> {
+  return values === undefined ? sql`1 = 1` : sql`(${sql.join(order)}) <= (${sql.join(values)})`;
 }
 
 export const joined = (conditions: readonly RawBuilder<unknown>[]) => sql.join(conditions, sql` and `);
