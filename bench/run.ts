@@ -164,7 +164,7 @@ function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
   });
 }
 
-/** @param done is told the sections so far after each scenario */
+/** @param done called with the sections so far after each scenario */
 async function measure(
   options: BenchOptions,
   scenarios: readonly Scenario[],

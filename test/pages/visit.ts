@@ -115,7 +115,7 @@ export class Visit implements AsyncDisposable {
     });
   }
 
-  /** Shows the page that stands in another theme and at another width. What is so already is left: the browser would draw all anew. */
+  /** Shows the current page in another theme and at another width. Only what differs is set, because the browser draws all anew. */
   async look(theme: (typeof THEMES)[number], width: number): Promise<void> {
     if (this.#theme !== theme) await this.page.emulateMedia({ colorScheme: theme });
     this.#theme = theme;

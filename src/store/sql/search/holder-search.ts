@@ -60,9 +60,12 @@ export async function searchHolders(
   const behind = (position: Position) => joined([...isOfFew, ...leads, isBehind(order, position)]);
   const inOrder = sql`order by ${sql.join(order)}`;
   const page = (position: Position, end: Position | undefined, limit: number) => {
-    const piece = sql`(select h.* from ${rows} where ${behind(position)} ${inOrder} limit ${sql.lit(pieceRows)}) as h`;
-    const found = end === undefined ? sql`${rows} where ${behind(position)}` : sql`${piece} where 1 = 1`;
-    return sql`select ${ID} as id from ${found} and ${joined([sql`1 = 1`, ...conditions])} ${inOrder} limit ${sql.lit(limit)}`;
+    const read = sql`${rows} where ${behind(position)}`;
+    const found =
+      end === undefined
+        ? sql`${joined([read, ...conditions])}`
+        : sql`(select h.* from ${read} ${inOrder} limit ${sql.lit(pieceRows)}) as h where ${joined(conditions)}`;
+    return sql`select ${ID} as id from ${found} ${inOrder} limit ${sql.lit(limit)}`;
   };
   const endOf = (position: Position) => {
     const row = sql`${rows} where ${behind(position)} ${inOrder} limit 1 offset ${sql.lit(pieceRows - 1)}`;

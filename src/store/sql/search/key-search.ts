@@ -106,7 +106,7 @@ export async function listKeys(
   const byId = new Map(keys.map(({ id, ...key }) => [Number(id), withTerms(key)]));
   return ids.flatMap((id) => byId.get(id) ?? []);
 
-  /** The ids behind a position in order. The last column of an end counts only where the list has no labels. */
+  /** A query for the ids behind a position, up to an end, in order. */
   function page(after: Position, end: Position | undefined, limit: number): RawBuilder<unknown> {
     const position = isBehind(order, after);
     const inOrder = sql`order by ${sql.join(order)} limit ${sql.lit(limit)}`;
@@ -134,14 +134,19 @@ export async function listKeys(
     if (!isOfKinds && lists.length === 0)
       return sql`select ${KEY} as id from key_search as s where ${position} ${inOrder}`;
     const streams = kinds.map((kind) => {
-      const where = joined([leads, sql`s.kind = ${kind}`, position]);
-      const read =
+      const read = streamOf(kind, leads, after);
+      const found =
         end === undefined
-          ? sql`key_search as s where ${where}`
-          : sql`(select s.* from key_search as s where ${where} order by ${sql.join(order)} limit ${sql.lit(pieceRows)}) as s where ${isUpTo(order, end)}`;
-      return sql`select * from (select ${sql.join(columns)} from ${read} and ${joined([sql`1 = 1`, ...rest])} ${inOrder}) as stream`;
+          ? read
+          : sql`(select s.* from ${read} order by ${sql.join(order)} limit ${sql.lit(pieceRows)}) as s where ${isUpTo(order, end)}`;
+      return sql`select * from (select ${sql.join(columns)} from ${joined([found, ...rest])} ${inOrder}) as stream`;
     });
     return merged(streams);
+  }
+
+  /** The keys of one kind behind a position. */
+  function streamOf(kind: string, leads: RawBuilder<boolean>, after: Position): RawBuilder<unknown> {
+    return sql`key_search as s where ${joined([leads, sql`s.kind = ${kind}`, isBehind(order, after)])}`;
   }
 
   /** The labels of a piece. */
@@ -160,8 +165,8 @@ export async function listKeys(
       return end && [...end, LAST_KEY];
     }
     const streams = kinds.map(
-      (kind) => sql`select * from (select ${sql.join(columns)} from key_search as s
-        where ${joined([leads, sql`s.kind = ${kind}`, isBehind(order, after)])} order by ${sql.join(order)} ${offset}) as stream`,
+      (kind) => sql`select * from (select ${sql.join(columns)} from ${streamOf(kind, leads, after)}
+        order by ${sql.join(order)} ${offset}) as stream`,
     );
     const ends = sql`(${sql.join(streams, sql` union all `)}) as streams order by ${sql.join(names)} limit 1`;
     return await valuesAt(database, names, ends);

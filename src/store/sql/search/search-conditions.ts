@@ -155,12 +155,12 @@ export function isBehind(
   return values.length === 0 ? sql`1 = 1` : sql`(${sql.join(order)}) > (${sql.join(values)})`;
 }
 
-/** The condition on rows up to these values. @param values undefined for all rows */
+/** The condition on rows up to these values. */
 export function isUpTo(
   order: readonly RawBuilder<unknown>[],
-  values: readonly RawBuilder<unknown>[] | undefined,
+  values: readonly RawBuilder<unknown>[],
 ): RawBuilder<boolean> {
-  return values === undefined ? sql`1 = 1` : sql`(${sql.join(order)}) <= (${sql.join(values)})`;
+  return sql`(${sql.join(order)}) <= (${sql.join(values)})`;
 }
 
 export const joined = (conditions: readonly RawBuilder<unknown>[]) => sql.join(conditions, sql` and `);
