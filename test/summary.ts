@@ -39,11 +39,16 @@ export function line(counts: Counts): string {
   return `${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`;
 }
 
-/** The tests that failed first and passed when `TEST_RETRIES` repeated them. */
+/** The tests that failed first and passed when `TEST_RETRIES` repeated them, with what failed. */
 function flakyTests(module: TestModule): readonly string[] {
   return Array.from(module.children.allTests())
     .filter((test) => test.diagnostic()?.flaky === true)
-    .map((test) => `${module.relativeModuleId} > ${test.fullName}`);
+    .map((test) => {
+      const [error] = test.result().errors ?? [];
+      const place = error?.stacks?.[0];
+      const where = place === undefined ? '' : ` (${place.file.split('/').at(-1)}:${place.line})`;
+      return `${module.relativeModuleId} > ${test.fullName}: ${error?.message ?? 'no error'}${where}`;
+    });
 }
 
 export default class Summary implements Reporter {
