@@ -1,5 +1,5 @@
 // The targets of Azure OpenAI's clients, as the targets of this API. It knows no routes and no models.
-import { plainName } from '../wire/json-bytes.ts';
+import { plainName } from '../wire/json/json-bytes.ts';
 
 /** `/openai/PATH`, `/openai/v1/PATH`, and both with the deployment before the path. */
 const AZURE = /^\/openai\/(?:v1\/)?(?:deployments\/([^/?]+)\/)?([^?]+)(?:\?(.*))?$/;

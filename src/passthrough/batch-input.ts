@@ -9,7 +9,7 @@ import { bodyFor } from '../proxy/request/request-rewrite.ts';
 import { scanRequest, textAt } from '../proxy/request/request-scan.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
 import { type FoundMembers, WatchedMembers } from '../proxy/routes/watched-members.ts';
-import type { Span } from '../wire/json.ts';
+import type { Span } from '../wire/json/json.ts';
 
 /** OpenAI accepts 200 MB. */
 export const MAX_BATCH_INPUT = 256 * 1024 * 1024;

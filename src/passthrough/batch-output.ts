@@ -7,7 +7,7 @@ import type { PricedUse } from '../usage/records/token-price.ts';
 import { contentsOf } from '../wire/answer-shape.ts';
 import { readCompletion } from '../wire/chat-chunk.ts';
 import { memberOf, parse } from '../wire/error-answer.ts';
-import { JsonScanner } from '../wire/json.ts';
+import { JsonScanner } from '../wire/json/json.ts';
 import { MAX_TOKENS, NO_USAGE, type Quantities, sumOfTokens, type Tokens } from '../wire/token-usage.ts';
 import { linesOf } from './batch-input.ts';
 

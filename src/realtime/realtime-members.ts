@@ -3,7 +3,7 @@
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import type { Route } from '../proxy/routes/route-table.ts';
 import { MemberSearch, unsupportedMember, type WatchedMembers } from '../proxy/routes/watched-members.ts';
-import { JsonWalk } from '../wire/json-walk.ts';
+import { JsonWalk } from '../wire/json/json-walk.ts';
 import { WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 /** Maximum size of an event: OpenAI accepts 15 MiB of sound in one, in base64. */

@@ -1,7 +1,7 @@
 // Paths at an upstream, and the client's query joined to the operator's. A client cannot repeat a parameter of the operator, in any
 // spelling that a parser may read as the same name.
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
-import { plainName } from '../wire/json-bytes.ts';
+import { plainName } from '../wire/json/json-bytes.ts';
 
 /** Levels of nested percent-encoding that a parser may decode. */
 const MAX_DECODINGS = 3;

@@ -1,7 +1,7 @@
 // Decides whether a JSON object without choices is an answer of some endpoint, an error without OpenAI's wrapper, or neither. Few objects
 // need this: chat-chunk.ts reads chat completions.
 import { eventData, isErrorObject, memberOf, parse, readErrorAnswer } from './error-answer.ts';
-import { JsonScanner } from './json.ts';
+import { JsonScanner } from './json/json.ts';
 import { millisecondsOf } from './token-usage.ts';
 
 export type Shape = 'answer' | 'error' | 'other';

@@ -2,7 +2,7 @@
 // nothing; sse-frames.ts cuts the frames.
 
 import { type AnswerContents, shapeOf } from './answer-shape.ts';
-import { decodeString, JsonScanner, type Span } from './json.ts';
+import { decodeString, JsonScanner, type Span } from './json/json.ts';
 import { TextCount } from './output-text.ts';
 import {
   BOM,

@@ -1,7 +1,7 @@
 // The objects that an upstream created with a response: the response, its items, the containers in which code ran, and the files in
 // those. stored-responses.ts and object-owners.ts record who owns them.
 import { createHash } from 'node:crypto';
-import { decodeString, JsonScanner } from './json.ts';
+import { decodeString, JsonScanner } from './json/json.ts';
 
 export interface CreatedItem {
   readonly id: string;

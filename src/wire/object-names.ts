@@ -1,5 +1,5 @@
 // Member names that refer to objects at an upstream, and the form of their ids. object-references.ts finds them in a body.
-import { plainName } from './json-bytes.ts';
+import { plainName } from './json/json-bytes.ts';
 
 /**
  * The value of a member:

@@ -1,6 +1,6 @@
 // Counts the text in a JSON value that a model wrote: the usage of an answer whose upstream reports none. It owns which members are
 // text; it walks the value with the scanner that reads the frame, and decodes nothing.
-import type { JsonScanner } from './json.ts';
+import type { JsonScanner } from './json/json.ts';
 
 /**
  * Bytes of base64 per token of sound or of an image: OpenAI bills a token for 50 ms of spoken output, which is 2,400 bytes of PCM

@@ -1,6 +1,6 @@
 // The lines of one frame (WHATWG HTML, 9.2.6): the positions of its data and event name, and the lines that are not forwarded.
 // chat-chunk.ts and typed-events.ts interpret the data.
-import type { Span } from './json.ts';
+import type { Span } from './json/json.ts';
 
 const LF = 0x0a;
 const CR = 0x0d;

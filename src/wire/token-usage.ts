@@ -1,6 +1,6 @@
 // The usage that an upstream reports: the table of its token counts, and the members in which vendors write them.
 import { memberOf } from './error-answer.ts';
-import type { JsonScanner, Span } from './json.ts';
+import type { JsonScanner, Span } from './json/json.ts';
 
 /**
  * The counts beyond `prompt` and `completion`. Each is a part of one of these: `name` in its details, or `alone` beside it;

@@ -194,7 +194,7 @@ test('a profile is summed by parts, idle time and the profiler left out, native 
     nodes: [
       { id: 1, callFrame: frame('(root)', ''), children: [2, 3, 4, 6] },
       { id: 2, callFrame: frame('(idle)', '') },
-      { id: 3, callFrame: frame('scan', `${root}src/wire/json.ts`), children: [5] },
+      { id: 3, callFrame: frame('scan', `${root}src/wire/json/json.ts`), children: [5] },
       { id: 4, callFrame: frame('dispatch', `${root}node_modules/undici/lib/x.js`) },
       { id: 5, callFrame: frame('copy', '') },
       { id: 6, callFrame: frame('post', 'node:inspector') },
@@ -207,7 +207,7 @@ test('a profile is summed by parts, idle time and the profiler left out, native 
     'package undici': 0.25,
     'native code, system calls outside of JavaScript': 0,
   });
-  expect(sharesOf(profile, true).get('src/wire/json.ts')).toBe(0.75);
+  expect(sharesOf(profile, true).get('src/wire/json/json.ts')).toBe(0.75);
   // Here the profiler counts, and what the functions of a place call counts as theirs.
   expect(shareUnder(profile, ['/src/wire/'])).toBe(30 / 540);
   expect(shareUnder(profile, ['/src/http/', 'undici'])).toBe(10 / 540);

@@ -11,9 +11,9 @@ import { type RequestScan, type Wanted, wants } from '../../src/proxy/request/re
 import { jsonString, scanRequest, spliceSpans } from '../../src/proxy/request/request-scan.ts';
 import { contentsOf } from '../../src/wire/answer-shape.ts';
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
-import { JsonScanner, MAX_DEPTH, type Span } from '../../src/wire/json.ts';
-import { MemberNames } from '../../src/wire/json-bytes.ts';
-import { JsonWalk } from '../../src/wire/json-walk.ts';
+import { JsonScanner, MAX_DEPTH, type Span } from '../../src/wire/json/json.ts';
+import { MemberNames } from '../../src/wire/json/json-bytes.ts';
+import { JsonWalk } from '../../src/wire/json/json-walk.ts';
 import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import {
   chunkValue,

@@ -105,6 +105,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['upstream/breaker', 'upstream/outbound', 'upstream/transport.ts', 'upstream/state'],
   ],
   usage: [['usage'], ['usage/outbox'], ['usage/records']],
+  wire: [['wire'], ['wire/json']],
 };
 
 type Order = readonly (readonly string[])[];

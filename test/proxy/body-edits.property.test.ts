@@ -17,7 +17,7 @@ import { wants } from '../../src/proxy/request/request-members.ts';
 import { scanRequest, spliceSpans } from '../../src/proxy/request/request-scan.ts';
 import { TargetEdits } from '../../src/proxy/routes/target-edits.ts';
 import { WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
-import { foldName } from '../../src/wire/json-bytes.ts';
+import { foldName } from '../../src/wire/json/json-bytes.ts';
 
 const WANTED = wants([], 'default');
 const NAMES = ['user', 'in', 'x', 'y', 'a.b'];

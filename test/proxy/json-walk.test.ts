@@ -5,8 +5,8 @@ import { GatewayError } from '../../src/errors.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import { wants } from '../../src/proxy/request/request-members.ts';
 import { scanRequest, textAt } from '../../src/proxy/request/request-scan.ts';
-import { JsonScanner } from '../../src/wire/json.ts';
-import { JsonWalk } from '../../src/wire/json-walk.ts';
+import { JsonScanner } from '../../src/wire/json/json.ts';
+import { JsonWalk } from '../../src/wire/json/json-walk.ts';
 import { properties } from '../fuzz/properties.ts';
 
 const NOBODY = { depth: -1, key() {}, value() {} };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { decodeString, JsonScanner, MAX_DEPTH } from '../../src/wire/json.ts';
+import { decodeString, JsonScanner, MAX_DEPTH } from '../../src/wire/json/json.ts';
 import { properties } from '../fuzz/properties.ts';
 
 /** Scans the text as it is; the fault and where, or null. */

@@ -7,7 +7,7 @@ import { batchOrderOf } from '../../src/passthrough/batch-input.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import { type Wanted, wants } from '../../src/proxy/request/request-members.ts';
 import { scanRequest } from '../../src/proxy/request/request-scan.ts';
-import { foldName, MemberNames } from '../../src/wire/json-bytes.ts';
+import { foldName, MemberNames } from '../../src/wire/json/json-bytes.ts';
 
 const CHAT = wants([]);
 const RESPONSES = wants(['max_output_tokens', 'previous_response_id', 'store', 'background']);

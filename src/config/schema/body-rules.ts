@@ -1,7 +1,7 @@
 // Body rules: the members of a request that an upstream, a model or a target sets, defaults, removes, renames or rejects. Schema,
 // contradictions, the order of the layers, and the rules as text; proxy/request/member-edits.ts applies them.
 import { z } from 'zod';
-import { foldName } from '../../wire/json-bytes.ts';
+import { foldName } from '../../wire/json/json-bytes.ts';
 import { meaningOf } from '../../wire/object-names.ts';
 import { anyValue, type JsonValue, mapping, name, section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';

@@ -2,7 +2,7 @@
 // Vectors that are strings already stay unchanged.
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
-import { JsonScanner } from '../../wire/json.ts';
+import { JsonScanner } from '../../wire/json/json.ts';
 import type { Edit } from '../request/request-scan.ts';
 
 const OPEN_ARRAY = 0x5b;

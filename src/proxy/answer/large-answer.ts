@@ -5,8 +5,8 @@ import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
 import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
 import { type CompletionFacts, isTruthy, readCompletion } from '../../wire/chat-chunk.ts';
-import type { JsonScanner, Span } from '../../wire/json.ts';
-import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import type { JsonScanner, Span } from '../../wire/json/json.ts';
+import { JsonWalk, type WalkListener } from '../../wire/json/json-walk.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import { indexBeside, millisecondsOf, parseUsage } from '../../wire/token-usage.ts';
 

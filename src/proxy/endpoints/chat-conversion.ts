@@ -2,7 +2,7 @@
 // unchanged, and a large completion is not copied.
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
-import { JsonScanner } from '../../wire/json.ts';
+import { JsonScanner } from '../../wire/json/json.ts';
 import {
   arrayOf,
   beginsWith,
@@ -15,7 +15,7 @@ import {
   NULL,
   objectOf,
   oneLine,
-} from '../../wire/json-pieces.ts';
+} from '../../wire/json/json-pieces.ts';
 
 const QUOTE = 0x22;
 const LETTER_N = 0x6e;

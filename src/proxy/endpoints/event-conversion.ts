@@ -2,7 +2,7 @@
 // converts chat, response-events.ts responses, and byte-events.ts byte answers.
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
-import { JsonScanner } from '../../wire/json.ts';
+import { JsonScanner } from '../../wire/json/json.ts';
 import {
   elementsOf,
   type Json,
@@ -11,7 +11,7 @@ import {
   membersOf,
   objectOf,
   oneLine,
-} from '../../wire/json-pieces.ts';
+} from '../../wire/json/json-pieces.ts';
 
 const QUOTE = 0x22;
 const OPEN_OBJECT = 0x7b;

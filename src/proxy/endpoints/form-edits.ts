@@ -1,7 +1,7 @@
 // Body rules applied to the fields of a form. A rule about a nested member has no field, and does not apply.
 import { parameterError } from '../../errors.ts';
 import type { PartPosition } from '../../http/multipart/multipart-parser.ts';
-import type { Span } from '../../wire/json.ts';
+import type { Span } from '../../wire/json/json.ts';
 import { sameMembers } from '../request/member-edits.ts';
 import type { Edit } from '../request/request-scan.ts';
 import type { TargetEdits } from '../routes/target-edits.ts';

@@ -11,7 +11,7 @@ import {
   type PartPosition,
 } from '../../http/multipart/multipart-parser.ts';
 import type { PartHead } from '../../http/multipart/part-head.ts';
-import { foldName } from '../../wire/json-bytes.ts';
+import { foldName } from '../../wire/json/json-bytes.ts';
 import { formOf, meaningOf, plainText } from '../../wire/object-names.ts';
 import type { FormRules, FormView } from '../contracts/endpoint.ts';
 import type { Route } from '../routes/route-table.ts';

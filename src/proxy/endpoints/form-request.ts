@@ -6,7 +6,7 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import { mediaType } from '../../http/multipart/media-type.ts';
 import { boundaryOf } from '../../http/multipart/part-head.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
-import type { Span } from '../../wire/json.ts';
+import type { Span } from '../../wire/json/json.ts';
 import type { FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import type { FormBody } from '../contracts/receiver.ts';
 import { NO_SCAN, type RequestScan } from '../request/request-members.ts';

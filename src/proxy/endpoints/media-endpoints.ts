@@ -1,6 +1,6 @@
 // The endpoints whose answers are images or speech, and what is assumed and counted of them.
 import type { CompletionFacts } from '../../wire/chat-chunk.ts';
-import type { Span } from '../../wire/json.ts';
+import type { Span } from '../../wire/json/json.ts';
 import { NO_USAGE, type Quantities } from '../../wire/token-usage.ts';
 import type { Endpoint } from '../contracts/endpoint.ts';
 import { wants } from '../request/request-members.ts';

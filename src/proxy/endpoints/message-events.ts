@@ -4,7 +4,7 @@ import { anthropicErrorBody, statusOfError } from '../../http/exchange/anthropic
 import { type Failure, judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { type ChunkFacts, isTruthy, NO_CHUNK_FACTS } from '../../wire/chat-chunk.ts';
-import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
 import { TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
 import { cumulativeUsage, parseUsage, type Usage } from '../../wire/token-usage.ts';

@@ -1,7 +1,7 @@
 // Conversion of a complete response to the equivalent event stream, from the response's own bytes: the API's events for its output,
 // each text in one piece, and the response itself in the last event.
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
-import { decodeString, JsonScanner } from '../../wire/json.ts';
+import { decodeString, JsonScanner } from '../../wire/json/json.ts';
 import {
   EMPTY_ARRAY,
   EMPTY_STRING,
@@ -13,7 +13,7 @@ import {
   membersOf,
   NULL,
   objectOf,
-} from '../../wire/json-pieces.ts';
+} from '../../wire/json/json-pieces.ts';
 import { EventList, isTextValue, presentMember } from './event-conversion.ts';
 
 const OPEN_ARRAY = 0x5b;

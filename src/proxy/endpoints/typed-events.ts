@@ -11,7 +11,7 @@ import {
   readAnnotation,
   readItem,
 } from '../../wire/created-objects.ts';
-import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
 import { mediaText, outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
 import { indexBeside, OUTPUT_BESIDE, parseUsage } from '../../wire/token-usage.ts';

@@ -4,9 +4,9 @@ import { isUtf8 } from 'node:buffer';
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
-import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json.ts';
-import { invalidJson } from '../../wire/json-text.ts';
-import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json/json.ts';
+import { invalidJson } from '../../wire/json/json-text.ts';
+import { JsonWalk, type WalkListener } from '../../wire/json/json-walk.ts';
 import {
   formOf,
   isItemList,

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { foldPath } from '../../config/schema/body-rules.ts';
-import { JsonScanner } from '../../wire/json.ts';
+import { JsonScanner } from '../../wire/json/json.ts';
 import { type FoundMembers, KEY_NAMES, PROMPT_NAMES } from '../routes/watched-members.ts';
 
 /** Of the beginning of a prompt, and of its first message of a user. */

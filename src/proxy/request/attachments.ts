@@ -1,7 +1,7 @@
 // Token counts of attachments in a request: base64 images, sound and files, whose size says little about their tokens. It examines
 // long strings only, in slices as they arrive. token-estimate.ts counts the text.
 
-import { foldName, LONG_TEXT } from '../../wire/json-bytes.ts';
+import { foldName, LONG_TEXT } from '../../wire/json/json-bytes.ts';
 import { tokensOf } from './token-estimate.ts';
 
 /** Shorter strings count as text, with about the same result. */

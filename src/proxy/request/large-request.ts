@@ -2,8 +2,8 @@
 // Small bodies are scanned when they are complete.
 import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
-import { Utf8Walk } from '../../wire/json-text.ts';
-import { JsonWalk } from '../../wire/json-walk.ts';
+import { Utf8Walk } from '../../wire/json/json-text.ts';
+import { JsonWalk } from '../../wire/json/json-walk.ts';
 import type { WatchedMembers } from '../routes/watched-members.ts';
 import type { RequestScan, Wanted } from './request-members.ts';
 import { RequestReader } from './request-reader.ts';

@@ -1,6 +1,6 @@
 // Body rules applied to one request: it is rejected, or members are spliced for a target. watched-members.ts finds the members.
 import { GatewayError, parameterError } from '../../errors.ts';
-import type { Span } from '../../wire/json.ts';
+import type { Span } from '../../wire/json/json.ts';
 import type { Route } from '../routes/route-table.ts';
 import type { MemberPath, TargetEdit, TargetEdits } from '../routes/target-edits.ts';
 import { type FoundMember, type FoundMembers, unsupportedMember } from '../routes/watched-members.ts';

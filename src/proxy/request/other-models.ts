@@ -1,5 +1,5 @@
 // The models that a request names beside its own: of other tries, and of tools that call one.
-import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
 
 const QUOTE = 0x22;
 

@@ -1,7 +1,7 @@
 // Numbers of a request that bound its usage, read as the most lenient upstream would: some read "10", 10.0 and 1e1 as 10, and the
 // gateway must not count less. Values that no upstream reads as a number are rejected.
 import { type GatewayError, parameterError } from '../../errors.ts';
-import { decodeString, type Span } from '../../wire/json.ts';
+import { decodeString, type Span } from '../../wire/json/json.ts';
 
 /** Longest number in bytes. */
 const MAX_NUMBER = 256;

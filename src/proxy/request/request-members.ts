@@ -1,6 +1,6 @@
 // What endpoints want of the members of a request, and what a scan of a body finds.
-import type { Span } from '../../wire/json.ts';
-import { MemberNames } from '../../wire/json-bytes.ts';
+import type { Span } from '../../wire/json/json.ts';
+import { MemberNames } from '../../wire/json/json-bytes.ts';
 import type { FoundMembers } from '../routes/watched-members.ts';
 
 /** The facts of a request body. Offsets are bytes in the body. */

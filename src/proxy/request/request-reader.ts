@@ -1,10 +1,10 @@
 // The members of a request that the gateway reads, during a scan of the whole body or an incremental walk. json.ts and json-walk.ts
 // parse everything else.
 import { type ErrorCode, GatewayError, parameterError } from '../../errors.ts';
-import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
-import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
-import { invalidJson } from '../../wire/json-text.ts';
-import type { JsonWalk, WalkListener } from '../../wire/json-walk.ts';
+import { decodeString, type JsonScanner, type Span } from '../../wire/json/json.ts';
+import { type LongTextListener, MemberNames } from '../../wire/json/json-bytes.ts';
+import { invalidJson } from '../../wire/json/json-text.ts';
+import type { JsonWalk, WalkListener } from '../../wire/json/json-walk.ts';
 import { MemberSearch, type WatchedMembers } from '../routes/watched-members.ts';
 import { AttachmentCount } from './attachments.ts';
 import { choicesAt, countAt } from './request-counts.ts';

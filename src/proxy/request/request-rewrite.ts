@@ -1,7 +1,7 @@
 // The request body for one target: the client's own bytes with the target's model name, the changes of its body rules and, where
 // the gateway requests it, usage in streams.
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
-import type { Span } from '../../wire/json.ts';
+import type { Span } from '../../wire/json/json.ts';
 import type { Target } from '../routes/route-table.ts';
 import { BodyEdits } from './member-edits.ts';
 import type { RequestScan } from './request-members.ts';

@@ -4,8 +4,8 @@ import { GatewayError } from '../../errors.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { RecentMap } from '../../recent-map.ts';
-import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
-import { checkEncoding } from '../../wire/json-text.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
+import { checkEncoding } from '../../wire/json/json-text.ts';
 import { type RequestScan, type Wanted, wants } from './request-members.ts';
 import { RequestReader } from './request-reader.ts';
 

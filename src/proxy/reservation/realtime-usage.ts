@@ -1,7 +1,7 @@
 // Usage of the answers in a realtime session: as reported by the upstream, and estimated where it is not. It reads the events of both
 // sides one by one, and keeps only sums that are not counted yet.
 import { memberOf, parse } from '../../wire/error-answer.ts';
-import { decodeString, JsonScanner } from '../../wire/json.ts';
+import { decodeString, JsonScanner } from '../../wire/json/json.ts';
 import { outputTextOf, TextCount } from '../../wire/output-text.ts';
 import {
   eachTokenPart,

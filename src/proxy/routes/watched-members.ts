@@ -2,9 +2,9 @@
 
 import { type BodyRule, foldSteps, stepsOf } from '../../config/schema/body-rules.ts';
 import { type GatewayError, parameterError } from '../../errors.ts';
-import type { JsonScanner } from '../../wire/json.ts';
-import { foldName, MemberNames } from '../../wire/json-bytes.ts';
-import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import type { JsonScanner } from '../../wire/json/json.ts';
+import { foldName, MemberNames } from '../../wire/json/json-bytes.ts';
+import { JsonWalk, type WalkListener } from '../../wire/json/json-walk.ts';
 
 /** The members that make the key of `balance: affinity`, in any spelling; the first that is there counts. */
 export const KEY_NAMES = ['prompt_cache_key', 'previous_response_id', 'conversation'] as const;

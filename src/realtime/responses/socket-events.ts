@@ -2,7 +2,7 @@
 import { ERRORS, errorBody, GatewayError } from '../../errors.ts';
 import { retryHeaders } from '../../http/exchange/response-writer.ts';
 import { memberOf, parse } from '../../wire/error-answer.ts';
-import { decodeString, JsonScanner } from '../../wire/json.ts';
+import { decodeString, JsonScanner } from '../../wire/json/json.ts';
 
 const QUOTE = 0x22;
 /** How the gateway's own error events begin in a stream. */

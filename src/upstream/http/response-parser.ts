@@ -1,6 +1,6 @@
 // Incremental, strict parser of HTTP/1.1 responses on one connection (RFC 9112): rejects whatever two parsers could read
 // differently. No sockets, no body buffering.
-import { hexValue } from '../../wire/json-bytes.ts';
+import { hexValue } from '../../wire/json/json-bytes.ts';
 import type { ResponseHeaders } from '../transport.ts';
 import {
   CR,

@@ -1,6 +1,6 @@
 // Checks that a body is UTF-8 without a byte order mark before it is read as JSON.
 import { isUtf8 } from 'node:buffer';
-import { GatewayError } from '../errors.ts';
+import { GatewayError } from '../../errors.ts';
 
 /** @throws GatewayError invalid_json if the body is empty, begins with a byte order mark, or is not UTF-8 */
 export function checkEncoding(body: Buffer): void {

@@ -1,7 +1,8 @@
 // A validating JSON scanner over bytes (RFC 8259): it finds where values stand and builds none of them.
 // request-reader.ts and chat-chunk.ts interpret members; the caller checks that the text is UTF-8.
 import { LONG_TEXT, type LongTextListener, type MemberNames, readsAs, type Span } from './json-bytes.ts';
-import { JsonTokens, MAX_DEPTH } from './json-tokens.ts';
+import { MAX_DEPTH } from './json-tokens.ts';
+import { PlainValues } from './plain-values.ts';
 
 export { decodeString, type JsonFault, type Span } from './json-bytes.ts';
 export { MAX_DEPTH } from './json-tokens.ts';
@@ -30,7 +31,7 @@ const CLOSERS = new Uint8Array(MAX_DEPTH);
  *
  * After a fault every method returns false, and the fault stays. Nothing throws.
  */
-export class JsonScanner extends JsonTokens {
+export class JsonScanner extends PlainValues {
   /** Offset of the next byte to read. */
   pos = 0;
   /** Optional; set it before a text is read. */
