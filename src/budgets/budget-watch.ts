@@ -1,11 +1,11 @@
 // Notices when a scope has used a share of its budget or all of it: one log line, one count and one webhook message in the whole fleet,
 // for each scope, period, budget and share. Requests only compare numbers; what looks like a crossing is confirmed in the background.
 import { randomUUID } from 'node:crypto';
-import type { LimitName } from '../config/limit-table.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { BUDGET_LIMITS, budgetText, softOf } from '../config/terms.ts';
 import type { ActiveLimit } from '../limits/active-limits.ts';
-import type { Limiter, LimitState, ScopeStates } from '../limits/limiter.ts';
+import { DAY_MS, type UtcDate, utcDateAt } from '../limits/calendar.ts';
+import type { Limiter, LimitState, Rejected, ScopeStates } from '../limits/limiter.ts';
 import type { Scope, Scopes } from '../limits/scope.ts';
 import { RecentMap } from '../recent-map.ts';
 import type { NoticeKey } from '../store/budget-record.ts';
@@ -39,6 +39,9 @@ interface FirstThreshold {
   readonly first: number;
 }
 
+/** Of a budget that rejected a request. */
+type BudgetRejection = Pick<Rejected, 'scope' | 'limit' | 'state' | 'date'>;
+
 interface BudgetWatchOptions {
   readonly limiter: Pick<Limiter, 'peek'>;
   readonly store: Pick<Store, 'budgets' | 'organisation' | 'findHolder'>;
@@ -70,27 +73,28 @@ export class BudgetWatch {
 
   /**
    * Call when a request has ended.
-   * @param states when it was admitted, with what it reserved
+   * @param states when it was admitted, with what it reserved; none: they are not known
    * @param more cost beyond what it reserved, in billionths; may be negative
    */
   settled(scopes: Scopes, states: ScopeStates, more: number): void {
     if (scopes.maxCost === Number.POSITIVE_INFINITY) return;
+    const date = utcDateAt(this.#now());
     for (const { scope, index, limit, budget, first } of this.#thresholdsOf(scopes)) {
       const ofScope = states[index];
       // Most requests are below the first threshold of each budget.
-      if (ofScope === undefined || ofScope.used(limit) + more < first) continue;
-      if (this.#crossed(scope, budget, ofScope.at(limit), more).length === 0) continue;
+      if (ofScope === undefined ? more <= 0 : ofScope.used(limit) + more < first) continue;
+      if (ofScope && this.#crossed(scope, budget, ofScope.at(limit), date, more).length === 0) continue;
       this.#confirm(scopes);
       return;
     }
   }
 
   /** Call when a budget rejected a request. */
-  spent(scope: Scope, limit: LimitName, { limit: max, used }: LimitState): void {
+  spent({ scope, limit, state, date }: BudgetRejection): void {
     const budget = BUDGET_LIMITS.find((each) => each.limit === limit);
     if (budget === undefined) return;
-    const notice = this.#noticeOf(scope, budget, max, MILLION);
-    if (!this.#known.has(nameOf(notice))) void this.#record(scope, budget, notice, used);
+    const notice = noticeOf(scope, budget, state.limit, MILLION, date);
+    if (!this.#known.has(nameOf(notice))) void this.#record(scope, budget, notice, state.used);
   }
 
   /** Confirms what waits, and stops. */
@@ -102,14 +106,20 @@ export class BudgetWatch {
   }
 
   /** Thresholds that are reached, in millionths, of which this process knows no notice. */
-  #crossed(scope: Scope, budget: BudgetLimit, { limit, used }: LimitState, more = 0): readonly number[] {
+  #crossed(
+    scope: Scope,
+    budget: BudgetLimit,
+    { limit, used }: LimitState,
+    date: UtcDate,
+    more = 0,
+  ): readonly number[] {
     const told = [...softOf(scope.limits), 1].map((share) => ({
       share,
       threshold: Math.round(share * MILLION),
     }));
     return [...told, NEAR].flatMap(({ share, threshold }) => {
       if (used + more < share * limit) return [];
-      const isKnown = this.#known.has(nameOf(this.#noticeOf(scope, budget, limit, threshold)));
+      const isKnown = this.#known.has(nameOf(noticeOf(scope, budget, limit, threshold, date)));
       return isKnown ? [] : [threshold];
     });
   }
@@ -127,12 +137,6 @@ export class BudgetWatch {
       this.#thresholds.set(scopes, known);
     }
     return known;
-  }
-
-  #noticeOf({ id }: Scope, { window }: BudgetLimit, budget: number, threshold: number): NoticeKey {
-    const time = new Date(this.#now()).toISOString();
-    const period = time.slice(0, window === 'day' ? 10 : 7);
-    return { scope: id, period, budget, threshold };
   }
 
   #confirm(scopes: Scopes): void {
@@ -159,10 +163,12 @@ export class BudgetWatch {
     const states = await this.#options.limiter.peek(scopes);
     for (const [index, scope] of scopes.list.entries())
       for (const budget of BUDGET_LIMITS) {
-        const state = states[index]?.of(budget.limit);
-        if (state === undefined) continue;
-        for (const threshold of this.#crossed(scope, budget, state)) {
-          const notice = this.#noticeOf(scope, budget, state.limit, threshold);
+        const ofScope = states[index];
+        const state = ofScope?.of(budget.limit);
+        if (ofScope === undefined || state === undefined) continue;
+        const { date } = ofScope;
+        for (const threshold of this.#crossed(scope, budget, state, date)) {
+          const notice = noticeOf(scope, budget, state.limit, threshold, date);
           if (!(await this.#record(scope, budget, notice, state.used))) this.#waiting.add(scopes);
         }
       }
@@ -223,6 +229,18 @@ export class BudgetWatch {
         return { kind: owner.kind, model: owner.model, holder: owner.holderId };
     }
   }
+}
+
+/** @param date by which the budget was counted: the clock may have passed a midnight since, or be ahead of that of Redis */
+function noticeOf(
+  { id }: Scope,
+  { window }: BudgetLimit,
+  budget: number,
+  threshold: number,
+  { day }: UtcDate,
+): NoticeKey {
+  const period = new Date(day * DAY_MS).toISOString().slice(0, window === 'day' ? 10 : 7);
+  return { scope: id, period, budget, threshold };
 }
 
 function nameOf({ scope, period, budget, threshold }: NoticeKey): string {

@@ -3,6 +3,7 @@ import type { LimitName } from '../config/limit-table.ts';
 import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import type { ActiveLimit, ActiveLimits } from './active-limits.ts';
+import type { UtcDate } from './calendar.ts';
 import type { Scope, Scopes } from './scope.ts';
 
 /** Length of a minute window: one millisecond less, so that SDKs obey every wait. */
@@ -33,6 +34,8 @@ export interface LimitState {
 /** How far the limits of one scope are used. A state is made when somebody asks for it: most requests need one or two. */
 export interface LimitStates {
   readonly active: ActiveLimits;
+  /** By which days and months are counted. */
+  readonly date: UtcDate;
   /** @returns undefined where the scope has no such limit */
   of(name: LimitName): LimitState | undefined;
   /** @param limit one of `active` */
@@ -100,6 +103,8 @@ export interface Rejected {
   readonly retryAfterMs: number | undefined;
   /** Of the limit that rejects. */
   readonly state: LimitState;
+  /** By which that limit is counted. */
+  readonly date: UtcDate;
   readonly states: ScopeStates;
 }
 

@@ -41,7 +41,7 @@ export function rejectionOf(
   amounts: Amounts,
   states: () => ScopeStates,
 ): Rejected | undefined {
-  let found: { readonly index: number; readonly limit: LimitName } | undefined;
+  let found: { readonly index: number; readonly limit: LimitName; readonly date: UtcDate } | undefined;
   let longest = -1;
   for (let index = 0; index < list.length; index += 1) {
     const check = checks[index];
@@ -53,12 +53,12 @@ export function rejectionOf(
       // A cap may reject where no window is open.
       const wait = amount > max ? Number.POSITIVE_INFINITY : waitOf(usage, limit) || CONCURRENCY_WAIT_MS;
       if (wait <= longest) continue;
-      found = { index, limit: limit.name };
+      found = { index, limit: limit.name, date: usage.date };
       longest = wait;
     }
   }
   if (found === undefined) return undefined;
-  const { index, limit } = found;
+  const { index, limit, date } = found;
   const isTooLarge = longest === Number.POSITIVE_INFINITY;
   const all = states();
   return {
@@ -68,6 +68,7 @@ export function rejectionOf(
     reason: isTooLarge ? 'too_large' : 'spent',
     retryAfterMs: isTooLarge ? undefined : longest,
     state: all[index]?.of(limit) ?? NO_STATE,
+    date,
     states: all,
   };
 }
@@ -149,6 +150,10 @@ export class UsageStates implements LimitStates {
   get #usage(): LimitUsage {
     this.#known ??= this.#read();
     return this.#known;
+  }
+
+  get date(): UtcDate {
+    return this.#usage.date;
   }
 
   of(name: LimitName): LimitState | undefined {

@@ -45,13 +45,17 @@ afterEach(async () => {
 /** A replica. @param isAway whether its store is */
 function replica({ hasWebhook = true } = {}) {
   const [logged, woken]: [object[], string[]] = [[], []];
-  const state = { isAway: false, peeks: 0 };
+  const state = { isAway: false, peeks: 0, afterPeek: () => {} };
   const metrics = createMetrics();
   const watch = new BudgetWatch({
     limiter: {
-      peek: (scopes) => {
+      peek: async (scopes) => {
         state.peeks += 1;
-        return limiter.peek(scopes);
+        const states = await limiter.peek(scopes);
+        // What is read is fixed with the first question.
+        for (const each of states) expect(each.date).toBeDefined();
+        state.afterPeek();
+        return states;
       },
     },
     store: {
@@ -93,7 +97,7 @@ const scopesWith = (limits: BudgetedLimits, id = 'holder'): Scopes =>
 async function request(watch: BudgetWatch, scopes: Scopes, cost: number, estimate = cost): Promise<void> {
   const admission = await limiter.admit(scopes, { tokens: 1, cost: estimate * UNIT });
   if (admission.kind === 'refused') {
-    watch.spent(admission.scope, admission.limit, admission.state);
+    watch.spent(admission);
     return;
   }
   const { lease }: { lease: Lease } = admission;
@@ -215,6 +219,44 @@ describe('a budget', () => {
       { budget: '9.5' },
       { period: '2030-02', used: '5' },
     ]);
+  });
+
+  test('that rejects as a month ends is noticed for that month, and for the next one when it is spent too', async () => {
+    const { watch, woken } = replica();
+    const scopes = scopesWith({ cost_per_month: 10 * UNIT });
+    clock = Date.parse('2030-02-01T00:00:00Z') - 1;
+    await request(watch, scopes, 9);
+    const rejected = await limiter.admit(scopes, { tokens: 1, cost: 2 * UNIT });
+    clock += 1;
+    if (rejected.kind === 'refused') watch.spent(rejected);
+    await until(() => woken.length === 1, 'the notice of the month that has ended');
+    await request(watch, scopes, 9);
+    await request(watch, scopes, 2);
+    await until(() => woken.length === 2, 'the notice of the next month');
+    expect(await notices()).toMatchObject([{ period: '2030-01' }, { period: '2030-02' }]);
+  });
+
+  test('is noticed for the month in which its counters were read', async () => {
+    const { watch, woken, state } = replica();
+    clock = Date.parse('2030-02-01T00:00:00Z') - 1;
+    state.afterPeek = () => {
+      clock += 1;
+    };
+    await request(watch, scopesWith(MONTH), 6);
+    await until(() => woken.length === 1, 'the notice');
+    expect(await notices()).toMatchObject([{ period: '2030-01', used: '6' }]);
+  });
+
+  test('is noticed for usage that is counted after its request has ended', async () => {
+    const { watch, woken, state } = replica();
+    const scopes = scopesWith(MONTH);
+    await request(watch, scopes, 1);
+    watch.settled(scopes, [], 0);
+    expect(state.peeks).toBe(0);
+    limiter.use(scopes, { tokens: 1, cost: 5 * UNIT });
+    watch.settled(scopes, [], 5 * UNIT);
+    await until(() => woken.length === 1, 'the notice');
+    expect(await notices()).toMatchObject([{ threshold: 0.5, used: '6' }]);
   });
 
   test('is noticed once the store is back', async () => {

@@ -1,6 +1,7 @@
 // The states of limits as tests compare and make them: records by the names of the limits.
 import { LIMITS, type LimitName } from '../../src/config/limit-table.ts';
 import { activeLimits } from '../../src/limits/active-limits.ts';
+import { utcDateAt } from '../../src/limits/calendar.ts';
 import type { LimitState, LimitStates, ScopeStates } from '../../src/limits/limiter.ts';
 
 const MISSING: LimitState = {
@@ -24,6 +25,7 @@ export function statesOf(record: StateRecord): LimitStates {
   );
   return {
     active,
+    date: utcDateAt(0),
     of: (name) => record[name],
     at: ({ limit: { name } }) => record[name] ?? MISSING,
     used: ({ limit: { name } }) => record[name]?.used ?? Number.NaN,

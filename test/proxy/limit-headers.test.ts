@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { LimitName } from '../../src/config/limit-table.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
+import { utcDateAt } from '../../src/limits/calendar.ts';
 import type { LimitState, Rejected } from '../../src/limits/limiter.ts';
 import { makeScope } from '../../src/limits/scope.ts';
 import {
@@ -34,6 +35,7 @@ function refused(limit: LimitName, retryAfterMs: number | undefined, rest: Parti
     reason: 'spent',
     retryAfterMs,
     state: own,
+    date: utcDateAt(0),
     states: [statesOf({ [limit]: own })],
     ...rest,
   };

@@ -103,8 +103,8 @@ export class RequestSlot {
     const { exchange, principal } = this.#request;
     budgetHeaders(scopes, admission.states, exchange.headers);
     if (admission.kind === 'refused') {
-      const { limit, scope, reason, state } = admission;
-      if (reason === 'spent') this.#options.budgets.spent(scope, limit, state);
+      const { limit, scope, reason } = admission;
+      if (reason === 'spent') this.#options.budgets.spent(admission);
       this.#options.metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
       Object.assign(exchange.headers, rejectionHeaders(admission, exchange.isAnthropic));
       throw rejectionError(admission, tokens);

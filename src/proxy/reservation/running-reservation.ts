@@ -191,13 +191,15 @@ export class RunningReservation {
     for (const { name: limit, counts } of AMOUNT_LIMITS) {
       if (counts === 'cost' && this.#price === undefined) continue;
       for (const [index, scope] of list.entries()) {
-        const state = states[index]?.of(limit);
-        if (state === undefined || state.remaining > 0) continue;
+        const ofScope = states[index];
+        const state = ofScope?.of(limit);
+        if (ofScope === undefined || state === undefined || state.remaining > 0) continue;
         metrics.limitsRefused.inc({ limit, scope: scope.kind, tier: principal.tier });
-        budgets.spent(scope, limit, state);
-        const { resetMs: retryAfterMs } = state;
-        const why = { kind: 'refused', reason: 'spent' } as const;
-        return rejectionError({ ...why, scope, limit, retryAfterMs, state, states }, MIN_AMOUNTS.tokens);
+        const { date } = ofScope;
+        const about = { scope, limit, retryAfterMs: state.resetMs, state, date, states };
+        const rejection = { kind: 'refused', reason: 'spent', ...about } as const;
+        budgets.spent(rejection);
+        return rejectionError(rejection, MIN_AMOUNTS.tokens);
       }
     }
     return undefined;
