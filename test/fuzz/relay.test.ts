@@ -9,7 +9,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
 import { flushWrites } from '../../src/http/exchange/write-batch.ts';
 import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
-import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
+import { StreamRelay } from '../../src/proxy/answer/stream/stream-relay.ts';
 import type { AttemptResult, RelayRequest, Source } from '../../src/proxy/contracts/receiver.ts';
 import { CHAT } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { UsageMeter } from '../../src/proxy/reservation/usage-meter.ts';

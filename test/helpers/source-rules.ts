@@ -83,6 +83,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['proxy'],
     ['proxy/attempts', 'proxy/endpoints', 'proxy/objects', 'proxy/reservation'],
     ['proxy/answer'],
+    ['proxy/answer/stream'],
     ['proxy/contracts'],
     ['proxy/request'],
     ['proxy/routes'],

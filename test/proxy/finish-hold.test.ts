@@ -1,6 +1,6 @@
 // How long the chunk with the finish reason is held, and how much behind it. What goes into it is in relay-usage-chunks.test.ts.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { FinishHold } from '../../src/proxy/answer/finish-hold.ts';
+import { FinishHold } from '../../src/proxy/answer/stream/finish-hold.ts';
 
 const FRAME = Buffer.from('data: {"choices":[]}\n\n');
 

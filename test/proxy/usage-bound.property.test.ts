@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
 import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
-import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
+import { StreamRelay } from '../../src/proxy/answer/stream/stream-relay.ts';
 import { AttemptOutput, MIN_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
 import {
   type AttemptResult,

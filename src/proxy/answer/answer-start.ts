@@ -9,7 +9,7 @@ import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts
 import { BytesRelay } from './bytes-relay.ts';
 import { EmbeddingsRelay } from './embeddings-relay.ts';
 import { JsonAnswer } from './json-answer.ts';
-import { StreamRelay } from './stream-relay.ts';
+import { StreamRelay } from './stream/stream-relay.ts';
 
 type Kind = 'events' | 'json' | 'bytes' | 'unknown';
 

@@ -5,8 +5,8 @@ import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { ByteEvents } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { tokensOf } from '../request/token-estimate.ts';
-import { ClientStream } from './client-stream.ts';
 import { readUsable } from './error-reader.ts';
+import { ClientStream } from './stream/client-stream.ts';
 
 export class BytesRelay implements Receiver {
   readonly #request: RelayRequest;

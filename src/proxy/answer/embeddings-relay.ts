@@ -4,10 +4,10 @@ import type { GatewayError } from '../../errors.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
-import { ClientStream } from './client-stream.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
 import { readUsable } from './error-reader.ts';
 import { JsonAnswer } from './json-answer.ts';
+import { ClientStream } from './stream/client-stream.ts';
 
 /** Larger answers are streamed. Errors are smaller, so they are still answered as errors. */
 const MAX_HELD_BYTES = 1024 * 1024;

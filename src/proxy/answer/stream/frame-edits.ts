@@ -1,7 +1,7 @@
 // Edits of single frames of a stream, for the few that are not relayed unchanged, and the text of their data.
-import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
-import { dataOf, readFields, spanInFrame } from '../../wire/sse-fields.ts';
-import { type Edit, spliceSpans } from '../request/request-scan.ts';
+import { decodeString, JsonScanner, type Span } from '../../../wire/json/json.ts';
+import { dataOf, readFields, spanInFrame } from '../../../wire/sse-fields.ts';
+import { type Edit, spliceSpans } from '../../request/request-scan.ts';
 
 const LF = 0x0a;
 const CR = 0x0d;

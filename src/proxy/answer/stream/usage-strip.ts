@@ -1,10 +1,10 @@
 // Removal of the usage that the gateway requested from a chat chunk: the member, or the whole chunk if no choice has content. Only
 // chunks with usage come here, one in most streams.
 
-import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
-import { bytesStartWith, readFields } from '../../wire/sse-fields.ts';
-import { withoutMembers } from '../request/member-edits.ts';
-import type { Edit } from '../request/request-scan.ts';
+import { decodeString, JsonScanner, type Span } from '../../../wire/json/json.ts';
+import { bytesStartWith, readFields } from '../../../wire/sse-fields.ts';
+import { withoutMembers } from '../../request/member-edits.ts';
+import type { Edit } from '../../request/request-scan.ts';
 
 /** Members of every chunk, and those that only the gateway's request for usage adds. */
 const ENVELOPE = ['id', 'created', 'model', 'system_fingerprint', 'stream_options', 'obfuscation'] as const;

@@ -1,10 +1,10 @@
 // Error frames of a stream: what they mean for the attempt, and how the client gets them.
-import { errorBody, GatewayError } from '../../errors.ts';
-import { type Failure, judgeErrorObject } from '../../upstream/error-outcome.ts';
-import type { ResponseHeaders } from '../../upstream/transport.ts';
-import { textOfBareError } from '../../wire/answer-shape.ts';
-import type { FrameReader } from '../contracts/endpoint.ts';
-import type { AttemptResult, RelayRequest, Source } from '../contracts/receiver.ts';
+import { errorBody, GatewayError } from '../../../errors.ts';
+import { type Failure, judgeErrorObject } from '../../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../../upstream/transport.ts';
+import { textOfBareError } from '../../../wire/answer-shape.ts';
+import type { FrameReader } from '../../contracts/endpoint.ts';
+import type { AttemptResult, RelayRequest, Source } from '../../contracts/receiver.ts';
 import { dataText } from './frame-edits.ts';
 
 interface StreamErrorsOptions {

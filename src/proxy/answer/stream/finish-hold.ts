@@ -1,6 +1,6 @@
 // The chunk with the last finish reason of a stream, held back briefly for the members of the hidden usage chunk behind it. Directly,
 // the client would read them in this chunk.
-import { startDeadline } from '../../deadline.ts';
+import { startDeadline } from '../../../deadline.ts';
 import type { ClientStream } from './client-stream.ts';
 import { withMembers } from './frame-edits.ts';
 

@@ -1,28 +1,26 @@
 // The relay of an event stream: whole frames, the model name spliced, nothing sent before the first output, and an end that reflects
 // what happened. Frames are never decoded to be relayed. client-stream.ts writes to the client.
-import { GatewayError } from '../../errors.ts';
-import { batchWrite } from '../../http/exchange/write-batch.ts';
-import { filteredAnswer } from '../../upstream/error-outcome.ts';
-import type { ResponseHeaders } from '../../upstream/transport.ts';
-import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
-import { isContentFilter } from '../../wire/answer-shape.ts';
-import { readChunk } from '../../wire/chat-chunk.ts';
-import { sealsIn } from '../../wire/created-objects.ts';
-import { surplusFields } from '../../wire/sse-fields.ts';
-import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
-import type { FrameReader } from '../contracts/endpoint.ts';
-import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
+import { GatewayError } from '../../../errors.ts';
+import { batchWrite } from '../../../http/exchange/write-batch.ts';
+import { filteredAnswer } from '../../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../../upstream/transport.ts';
+import { isContentFilter } from '../../../wire/answer-shape.ts';
+import { readChunk } from '../../../wire/chat-chunk.ts';
+import { sealsIn } from '../../../wire/created-objects.ts';
+import { surplusFields } from '../../../wire/sse-fields.ts';
+import { type FrameBatch, SseFrameScanner } from '../../../wire/sse-frames.ts';
+import type { FrameReader } from '../../contracts/endpoint.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from '../../contracts/receiver.ts';
 import { ClientStream, EVENTS } from './client-stream.ts';
 import { FinishHold } from './finish-hold.ts';
 import { append, differs, endsWithComment, rewritten } from './frame-edits.ts';
 import { StreamErrors } from './stream-errors.ts';
 import { StreamUsage } from './stream-usage.ts';
+import { CLIENT_LEFT, UsageOnlyReader } from './usage-only-reader.ts';
 import { withoutUsage } from './usage-strip.ts';
 
 /** Held back before the first output; a longer stream without output is committed. */
 const MAX_HELD_BYTES = 256 * 1024;
-
-const CLIENT_LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -50,9 +48,6 @@ export class StreamRelay implements Receiver {
   #isFiltered = false;
   /** The last frame ended with a CR and was hidden: a following LF is the second half of its line end. */
   #hidesLf = false;
-  /** The client has left; only the usage is still read. */
-  #isUsageRead = false;
-  #readBytes = 0;
 
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
@@ -88,11 +83,10 @@ export class StreamRelay implements Receiver {
   }
 
   data(chunk: Buffer): void {
-    if (this.#client.isOver && !this.#isUsageRead) return;
+    if (this.#client.isOver) return;
     try {
       const batch = this.#scanner.push(chunk);
-      if (this.#isUsageRead) this.#readUsage(batch, chunk.length);
-      else if (batch.ends.length > 0) this.#relay(batch);
+      if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       if (error.code === 'upstream_unusable_response') this.#source.tooLarge('frame');
@@ -102,10 +96,6 @@ export class StreamRelay implements Receiver {
 
   end(): void {
     const client = this.#client;
-    if (this.#isUsageRead) {
-      this.#source.finish(CLIENT_LEFT);
-      return;
-    }
     if (!client.isOver && !this.#done) this.#relayIncomplete();
     if (client.isOver) return;
     if (this.#done || this.#usage.isFinished || this.#errors.relayed !== undefined) {
@@ -124,13 +114,12 @@ export class StreamRelay implements Receiver {
     if (!mayBeWhole || this.#usage.isFinal) return false;
     client.drop();
     client.dispose();
-    this.#isUsageRead = true;
+    this.#source.reads(new UsageOnlyReader(this.#source, this.#scanner, this.#usage, this.#reader));
     return true;
   }
 
   broken(error: GatewayError): AttemptResult | undefined {
     const client = this.#client;
-    if (this.#isUsageRead) return CLIENT_LEFT;
     if (!client.isOpen) {
       client.drop();
       return undefined;
@@ -208,19 +197,14 @@ export class StreamRelay implements Receiver {
       if (hold.isHolding && facts.kind !== 'comment') out = [...hold.take(usage?.hidden), ...(out ?? [])];
       const isHeld = hidesUsage && facts.finish !== null && this.#usage.isLastBeforeUsage(facts);
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
-      if (replacement !== undefined) {
+      // Requested by the gateway or without meaning for the client.
+      const isHidden =
+        usage?.hidden !== undefined || surplus === 'all' || (facts.usageOnly && this.#reader !== undefined);
+      if (replacement !== undefined || isHidden) {
         if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
-        out = append(out, replacement);
+        if (replacement !== undefined) out = append(out, replacement);
+        else this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
         copiedTo = end;
-      } else if (
-        usage?.hidden !== undefined ||
-        surplus === 'all' ||
-        (facts.usageOnly && this.#reader !== undefined)
-      ) {
-        // Requested by the gateway or without meaning for the client: hidden.
-        if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
-        copiedTo = end;
-        this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
       } else if (surplus !== undefined || usage !== undefined || isHeld) {
         const edits = [
           ...(surplus ?? []).map((span) => ({ span, bytes: NO_BYTES })),
@@ -269,23 +253,6 @@ export class StreamRelay implements Receiver {
     if (!this.#done) return;
     if (endsWithLf) this.#endAnswer();
     else this.#source.lastFrame();
-  }
-
-  /** As `#relay` after the client has left: writes nothing, and ends with the final usage. */
-  #readUsage({ bytes, ends }: FrameBatch, size: number): void {
-    this.#readBytes += size;
-    let start = 0;
-    for (const end of ends) {
-      const facts =
-        this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
-      this.#usage.count(facts, end - start);
-      if (facts.kind === 'done' || facts.hasError || this.#usage.isFinal) {
-        this.#source.finish(CLIENT_LEFT);
-        return;
-      }
-      start = end;
-    }
-    if (this.#readBytes > MAX_USAGE_READ_BYTES) this.#source.unusable('too many bytes after the client left');
   }
 
   /**

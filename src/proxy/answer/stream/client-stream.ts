@@ -2,12 +2,12 @@
 // two ways to end. stream-relay.ts decides what is written and when it opens.
 import type { Writable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
-import type { GatewayError } from '../../errors.ts';
-import { forgetHead, frameChunksByHand } from '../../http/exchange/node-internals.ts';
-import { batchWrite } from '../../http/exchange/write-batch.ts';
-import { relayedHeaders } from '../../upstream/error-outcome.ts';
-import type { ResponseHeaders } from '../../upstream/transport.ts';
-import type { RelayRequest, Source } from '../contracts/receiver.ts';
+import type { GatewayError } from '../../../errors.ts';
+import { forgetHead, frameChunksByHand } from '../../../http/exchange/node-internals.ts';
+import { batchWrite } from '../../../http/exchange/write-batch.ts';
+import { relayedHeaders } from '../../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../../upstream/transport.ts';
+import type { RelayRequest, Source } from '../../contracts/receiver.ts';
 
 /** The content type of a stream. */
 export const EVENTS = 'text/event-stream; charset=utf-8';

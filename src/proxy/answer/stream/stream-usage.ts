@@ -1,9 +1,9 @@
 // What one stream used: the usage that the upstream reported, the output since then, and the finish reasons. It changes no frame.
-import { type ChunkFacts, textOfChunk } from '../../wire/chat-chunk.ts';
-import { laterUsage, type Usage } from '../../wire/token-usage.ts';
-import type { FrameReader } from '../contracts/endpoint.ts';
-import type { RelayRequest, Source } from '../contracts/receiver.ts';
-import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
+import { type ChunkFacts, textOfChunk } from '../../../wire/chat-chunk.ts';
+import { laterUsage, type Usage } from '../../../wire/token-usage.ts';
+import type { FrameReader } from '../../contracts/endpoint.ts';
+import type { RelayRequest, Source } from '../../contracts/receiver.ts';
+import { BYTES_PER_TOKEN } from '../../request/token-estimate.ts';
 import type { FinishedChoices } from './usage-strip.ts';
 
 export class StreamUsage {
