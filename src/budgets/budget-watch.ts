@@ -45,8 +45,8 @@ type BudgetRejection = Pick<Rejected, 'scope' | 'limit' | 'state' | 'date'>;
 interface BudgetWatchOptions {
   readonly limiter: Pick<Limiter, 'peek'>;
   readonly store: Pick<Store, 'budgets' | 'organisation' | 'findHolder'>;
-  readonly config: () => Pick<DynamicConfig, 'currency' | 'budgets'>;
-  /** Called after a notice was recorded that is to be sent. */
+  readonly config: () => Pick<DynamicConfig, 'currency'>;
+  /** Called after a notice was recorded. */
   readonly onNotice: () => void;
   readonly logger: Pick<Logger, 'warn'>;
   readonly metrics: Pick<Metrics, 'budgets'>;
@@ -185,7 +185,7 @@ export class BudgetWatch {
         await store.budgets.addNotice(notice, at, null);
         return true;
       }
-      const { currency = '', budgets } = config();
+      const { currency = '' } = config();
       const owner = await this.#ownerOf(scope.owner);
       const facts = {
         scope: owner,
@@ -199,13 +199,13 @@ export class BudgetWatch {
       };
       const type = notice.threshold === MILLION ? 'budget.spent' : 'budget.threshold';
       const body = JSON.stringify({ id: randomUUID(), type, created_at: at, ...facts });
-      const isSent = budgets.webhook !== undefined;
-      if (!(await store.budgets.addNotice(notice, at, isSent ? body : null))) return true;
+      // Whether this replica has a webhook or not: another one may have it.
+      if (!(await store.budgets.addNotice(notice, at, body))) return true;
       metrics.budgets.notices.inc({ scope: scope.kind, type: type.slice('budget.'.length) });
       const spent =
         used < notice.budget ? 'a budget is spent, but for less than a request needs' : 'a budget is spent';
       logger.warn(facts, type === 'budget.spent' ? spent : 'a budget is used up to a soft threshold');
-      if (isSent) onNotice();
+      onNotice();
       return true;
     } catch {
       this.#known.delete(name);

@@ -20,6 +20,8 @@ const FIRST_RETRY_MS = 5000;
 const LAST_RETRY_MS = 3_600_000;
 /** Over a day and a half. */
 const MAX_ATTEMPTS = 45;
+/** A notice that no replica with a webhook was there to send is given up after this time, as is one that failed. */
+const MAX_WAIT_MS = 36 * 3_600_000;
 /** Longer than the month that a notice is about. */
 const KEPT_MS = 100 * 86_400_000;
 const FORGET_EVERY_MS = 3_600_000;
@@ -84,11 +86,12 @@ export class NoticeSender {
   }
 
   async #run(): Promise<void> {
-    const { store, metrics, logger, now } = this.#options;
+    const { store, webhook, metrics, logger, now } = this.#options;
     try {
       this.#isWanted = false;
       while ((await this.#sendBatch()) && !this.#isStopped);
-      metrics.budgets.waiting.set(await store.countDueNotices());
+      const isSender = webhook() !== undefined;
+      metrics.budgets.waiting.set(isSender ? await store.countDueNotices(oldest(now())) : 0);
       if (now() < this.#forgetAt) return;
       this.#forgetAt = now() + FORGET_EVERY_MS;
       await store.forgetNotices(new Date(now() - KEPT_MS).toISOString(), FORGET_BATCH);
@@ -104,7 +107,7 @@ export class NoticeSender {
     if (target === undefined) return false;
     const at = now();
     const [from, until] = [new Date(at).toISOString(), new Date(at + LEASE_MS).toISOString()];
-    const notices = await store.takeNotices(from, until, BATCH);
+    const notices = await store.takeNotices(oldest(at), from, until, BATCH);
     for (const notice of notices) {
       // The end of the process waits for one request alone, and others may send the rest at once.
       if (this.#isStopped) await store.settleNotice(notice.id, from);
@@ -155,6 +158,11 @@ export class NoticeSender {
       await dispatcher?.destroy();
     }
   }
+}
+
+/** Since when a notice may be due. @param at milliseconds since 1970 */
+function oldest(at: number): string {
+  return new Date(at - MAX_WAIT_MS).toISOString();
 }
 
 /**

@@ -38,13 +38,14 @@ export interface BudgetStore {
   ): Promise<readonly Pick<NoticeKey, 'scope' | 'period'>[]>;
   /**
    * Takes notices that are due. Each is taken by one caller until `until`, and is then due again.
-   * @param now RFC 3339, UTC
+   * @param since those that have been due since before are left: nobody could send them
+   * @param now RFC 3339, UTC, as the others
    */
-  takeNotices(now: string, until: string, limit: number): Promise<readonly DueNotice[]>;
+  takeNotices(since: string, now: string, until: string, limit: number): Promise<readonly DueNotice[]>;
   /** @param dueAt of the next attempt, RFC 3339, UTC; null: it was sent, or is given up */
   settleNotice(id: number, dueAt: string | null): Promise<void>;
-  /** Number of notices that are to be sent, now or later. */
-  countDueNotices(): Promise<number>;
+  /** Number of notices that are to be sent, now or later. @param since as of `takeNotices` */
+  countDueNotices(since: string): Promise<number>;
   /** Deletes notices from before a time. @returns the number deleted */
   forgetNotices(before: string, limit: number): Promise<number>;
 }

@@ -43,7 +43,7 @@ afterEach(async () => {
 });
 
 /** A replica. @param isAway whether its store is */
-function replica({ hasWebhook = true } = {}) {
+function replica() {
   const [logged, woken]: [object[], string[]] = [[], []];
   const state = { isAway: false, peeks: 0, afterPeek: () => {} };
   const metrics = createMetrics();
@@ -69,13 +69,7 @@ function replica({ hasWebhook = true } = {}) {
         },
       },
     },
-    config: () => ({
-      currency: 'EUR',
-      budgets: {
-        unpriced: 'allow',
-        ...(hasWebhook && { webhook: { url: 'http://127.0.0.1:9/', secret: 'x' } }),
-      },
-    }),
+    config: () => ({ currency: 'EUR' }),
     onNotice: () => woken.push('notice'),
     logger: { warn: (about: unknown, text?: unknown) => logged.push({ about, text }) },
     metrics,
@@ -108,7 +102,7 @@ async function request(watch: BudgetWatch, scopes: Scopes, cost: number, estimat
 
 /** The notices in the store, as they are sent. */
 async function notices(): Promise<readonly object[]> {
-  const due = await store.budgets.takeNotices('9999', '9999-12-31T00:00:00.000Z', 100);
+  const due = await store.budgets.takeNotices('', '9999', '9999-12-31T00:00:00.000Z', 100);
   return due.map(({ body }) => JSON.parse(body));
 }
 
@@ -267,16 +261,6 @@ describe('a budget', () => {
     state.isAway = false;
     await until(() => woken.length === 1, 'the notice');
     expect(await notices()).toHaveLength(1);
-  });
-
-  test('without a webhook is logged and counted, and no message waits', async () => {
-    const { watch, logged, woken } = replica({ hasWebhook: false });
-    await request(watch, scopesWith(MONTH), 5);
-    await until(() => logged.length === 1, 'the line');
-    expect(logged).toMatchObject([
-      { about: { used: '5', threshold: 0.5 }, text: 'a budget is used up to a soft threshold' },
-    ]);
-    expect([woken, await store.budgets.countDueNotices()]).toEqual([[], 0]);
   });
 });
 

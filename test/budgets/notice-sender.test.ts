@@ -97,7 +97,7 @@ describe('a notice', () => {
     expect(await store.budgets.addNotice(other, at(), null)).toBe(true);
     expect(await store.budgets.addNotice({ ...notice('one'), threshold: 1 }, at(), null)).toBe(true);
     expect(await store.budgets.addNotice({ ...notice('one'), period: '2030-02' }, at(), null)).toBe(true);
-    expect(await store.budgets.countDueNotices()).toBe(1);
+    expect(await store.budgets.countDueNotices('')).toBe(1);
   });
 
   test('arrives with its body, signed with its time', async () => {
@@ -113,7 +113,7 @@ describe('a notice', () => {
       'content-type': 'application/json',
       'x-tollgate-signature': `t=${seconds},v1=${digest}`,
     });
-    await until(async () => (await store.budgets.countDueNotices()) === 0, 'its end');
+    await until(async () => (await store.budgets.countDueNotices('')) === 0, 'its end');
   });
 
   test.each([[500], [404], [302], [0]])(
@@ -127,7 +127,7 @@ describe('a notice', () => {
       await until(async () => (await metric('tollgate_budget_webhooks_waiting')) === 1, 'the gauge');
       clock += 4999;
       sender.wake();
-      await until(async () => (await store.budgets.countDueNotices()) === 1);
+      await until(async () => (await store.budgets.countDueNotices('')) === 1);
       expect(received).toHaveLength(1);
       clock += 1;
       sender.wake();
@@ -154,13 +154,13 @@ describe('a notice', () => {
       clock += 3_600_000;
     }
     expect((clock - START) / 3_600_000).toBeGreaterThan(36);
-    expect(await store.budgets.countDueNotices()).toBe(0);
+    expect(await store.budgets.countDueNotices('')).toBe(0);
     expect(received).toEqual([]);
   });
 
   test('is sent by one of several replicas, and by another when that one ended', async () => {
     for (let index = 0; index < 50; index += 1) await add(`scope ${index}`);
-    const taken = await store.budgets.takeNotices(at(), new Date(clock + 60_000).toISOString(), 10);
+    const taken = await store.budgets.takeNotices('', at(), new Date(clock + 60_000).toISOString(), 10);
     expect(taken).toHaveLength(10);
     const both = [senderOf(), senderOf()];
     for (const { sender } of both) sender.wake();
@@ -169,15 +169,22 @@ describe('a notice', () => {
     for (const { sender } of both) sender.wake();
     await until(() => received.length === 50, 'those of the replica that ended');
     expect(new Set(received.map(({ body }) => body)).size).toBe(50);
-    await until(async () => (await store.budgets.countDueNotices()) === 0);
+    await until(async () => (await store.budgets.countDueNotices('')) === 0);
   });
 
-  test('without a webhook is recorded and not sent', async () => {
-    await add('one', null);
-    const { sender, metric } = senderOf('');
-    sender.wake();
-    await until(async () => (await metric('tollgate_budget_webhooks_waiting')) === 0);
+  test('of a replica without a webhook is sent by one that has it, for a day and a half', async () => {
+    await add('old');
+    clock += 36 * 3_600_000;
+    await add('new');
+    const without = senderOf('');
+    without.sender.wake();
+    await until(async () => (await without.metric('tollgate_budget_webhooks_waiting')) === 0);
     expect(received).toEqual([]);
+    const { sender, outcomes, metric } = senderOf();
+    sender.wake();
+    await until(async () => (await outcomes('sent')) === 1, 'the message');
+    await until(async () => (await metric('tollgate_budget_webhooks_waiting')) === 0, 'the gauge');
+    expect(received.map(({ body }) => body)).toEqual(['{"scope":"new"}']);
   });
 
   test('is forgotten long after its period', async () => {

@@ -34,8 +34,8 @@ export interface Fleet extends AsyncDisposable {
   /** `secret` of its configuration. */
   readonly secret: string;
   readonly replicas: readonly Replica[];
-  /** One more replica. */
-  join(): Promise<Replica>;
+  /** One more replica. @param config laid over that of the others */
+  join(config?: GatewayOptions['config']): Promise<Replica>;
   /** `tollgate keys …` with a way of its own to both. */
   keys(...words: string[]): Promise<CommandResult>;
   /** The sum of a metric over all replicas that run. */
@@ -64,7 +64,7 @@ export async function startFleet({
   const replicas: Replica[] = [];
   // Of its own, because replicas join later, too.
   const joined = stack.use(new AsyncDisposableStack());
-  const join = async (): Promise<Replica> => {
+  const join = async (config: GatewayOptions['config'] = {}): Promise<Replica> => {
     const cable = joined.use(await startCable(redis.port));
     const started = await startGateway({
       process: true,
@@ -74,6 +74,7 @@ export async function startFleet({
         redis: `redis://127.0.0.1:${cable.port}`,
         secret: SECRET,
         ...gateway.config,
+        ...config,
       },
     });
     joined.use(started);

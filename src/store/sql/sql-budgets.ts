@@ -19,7 +19,7 @@ export function sqlBudgets({ reader, writer }: SqlDatabase): BudgetStore {
       return query.where('period', 'in', periods).orderBy('at', 'desc').limit(limit).execute();
     },
 
-    async takeNotices(now, until, limit) {
+    async takeNotices(since, now, until, limit) {
       const rows = await writer
         .updateTable('budget_notices')
         .set((eb) => ({ due_at: until, attempts: eb('attempts', '+', 1) }))
@@ -27,6 +27,7 @@ export function sqlBudgets({ reader, writer }: SqlDatabase): BudgetStore {
           eb
             .selectFrom('budget_notices as due')
             .select('due.id')
+            .where('due.due_at', '>', since)
             .where('due.due_at', '<=', now)
             .orderBy('due.due_at')
             .limit(limit),
@@ -42,11 +43,11 @@ export function sqlBudgets({ reader, writer }: SqlDatabase): BudgetStore {
       await writer.updateTable('budget_notices').set({ due_at }).where('id', '=', id).execute();
     },
 
-    async countDueNotices() {
+    async countDueNotices(since) {
       const row = await reader
         .selectFrom('budget_notices')
         .select((eb) => eb.fn.countAll<number>().as('n'))
-        .where('due_at', 'is not', null)
+        .where('due_at', '>', since)
         .executeTakeFirst();
       return Number(row?.n ?? 0);
     },

@@ -54,7 +54,8 @@ export function budgetMetrics(catalogue: MetricCatalogue) {
     }),
     waiting: catalogue.gauge('tollgate_budget_webhooks_waiting', {
       across: 'max',
-      meaning: 'Budget notices in the store that the webhook has not accepted yet.',
+      meaning:
+        'Budget notices in the store that the webhook has not accepted yet; 0 without `budgets.webhook`.',
     }),
   };
 }

@@ -1,0 +1,97 @@
+// Notices of one budget in a fleet: three replicas that reach its soft threshold at once, of which one has no webhook, and a receiver that
+// fails at first.
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { FLEET_TIMEOUT, type Fleet, startFleet } from '../helpers/fleet.ts';
+import { chatRequest, HostileUpstream } from '../helpers/hostile-upstream.ts';
+import { until } from '../helpers/wait.ts';
+import { bearer, field } from './holder.ts';
+
+/** Of each replica. */
+const REQUESTS = 100;
+const PRICE = 0.002;
+
+let upstream: HostileUpstream;
+let fleet: Fleet;
+let receiver: Server;
+/** Statuses of the next answers of the webhook; afterwards 204. */
+let statuses: number[];
+let received: unknown[];
+
+beforeAll(async () => {
+  [statuses, received] = [[], []];
+  receiver = createServer(async (request, response) => {
+    const pieces: Buffer[] = await request.toArray();
+    received.push(JSON.parse(Buffer.concat(pieces).toString()));
+    response.writeHead(statuses.shift() ?? 204).end();
+  });
+  await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
+  const { port } = receiver.address() as AddressInfo;
+  upstream = await HostileUpstream.start();
+  const budgets = { webhook: { url: `http://127.0.0.1:${port}/`, secret: 'x' } };
+  const price = { input: 0, output: 0, request: PRICE };
+  const config = {
+    upstreams: { up: { base_url: upstream.baseUrl } },
+    models: { m: { targets: [{ upstream: 'up', model: 'x' }], price } },
+    currency: 'EUR',
+    tiers: { Pro: { budget: { per_month: 1, soft: [0.5] } }, Lite: { budget: { per_day: 1, soft: [0.5] } } },
+  };
+  fleet = await startFleet({ replicas: 1, postgres: 'shared', gateway: { config } });
+  await fleet.join({ budgets });
+  await fleet.join({ budgets });
+}, FLEET_TIMEOUT);
+afterAll(async () => {
+  await fleet?.[Symbol.asyncDispose]();
+  await upstream?.close();
+  receiver?.close();
+});
+
+const issue = async (tier: string) => (await fleet.keys('issue', '--tier', tier)).stdout.trim();
+
+async function chat(index: number, key: string): Promise<number> {
+  const { gateway } = fleet.replicas[index] ?? expect.fail();
+  const answer = await fetch(`${gateway.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { ...bearer(key), 'content-type': 'application/json' },
+    body: JSON.stringify(chatRequest({ model: 'm' })),
+  });
+  await answer.arrayBuffer();
+  return answer.status;
+}
+
+const lines = () =>
+  fleet.replicas.flatMap(({ gateway }) => gateway.logs.filter(({ msg }) => /^a budget is/.test(String(msg))));
+
+test('a share that three replicas reach at once is told once, also after the webhook has failed', async () => {
+  statuses = [500];
+  const key = await issue('Pro');
+  const sent = fleet.replicas.flatMap((_, index) => Array.from({ length: REQUESTS }, () => chat(index, key)));
+  expect(new Set(await Promise.all(sent))).toEqual(new Set([200]));
+  await until(() => received.length === 2, 'the message, and its repetition');
+  await until(
+    async () => (await fleet.metric('tollgate_budget_webhooks_waiting')) === 0,
+    'no message that waits',
+  );
+  expect(lines()).toHaveLength(1);
+  expect(await fleet.metric('tollgate_budget_notices_total{scope="holder",type="threshold"}')).toBe(1);
+  expect(new Set(received.map((each) => field(each, 'id'))).size).toBe(1);
+  // The other replicas write theirs within seconds.
+  await until(async () => {
+    const usage = await fetch(`${fleet.replicas[0]?.gateway.url}/admin/usage`, { headers: bearer(key) });
+    return field(await usage.json(), 'totals', 'cost') === upstream.requests.length * PRICE;
+  }, 'the sum over the requests of the upstream');
+  expect(upstream.requests).toHaveLength(3 * REQUESTS);
+});
+
+test('a share that is reached at a replica without a webhook is told by another', async () => {
+  received = [];
+  const key = await issue('Lite');
+  for (let count = 0; count < 250; count += 50)
+    await Promise.all(Array.from({ length: 50 }, () => chat(0, key)));
+  await until(() => received.length === 1, 'the message');
+  expect(received).toMatchObject([{ type: 'budget.threshold', window: 'day', budget: '1', threshold: 0.5 }]);
+  expect(fleet.replicas[0]?.gateway.logs.filter(({ msg }) => /^a budget is/.test(String(msg)))).toMatchObject(
+    [{ used: field(received[0], 'used') }],
+  );
+});
