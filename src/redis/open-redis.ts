@@ -1,6 +1,7 @@
 // Creates ioredis clients, not connected yet, from an address in the configuration. All options for timeouts and against
-// retries are here; the callers decide when to connect and disconnect.
-import { Cluster, Redis, type RedisOptions } from 'ioredis';
+// retries are here; the callers decide when to connect and disconnect. ioredis is loaded with the first client: a gateway
+// without Redis does without its 5 MB.
+import type { Cluster, Redis, RedisOptions } from 'ioredis';
 import { type RedisAddress, type RedisNode, readRedisAddress } from '../config/schema/redis-address.ts';
 
 interface ConnectionLimits {
@@ -27,12 +28,13 @@ export function parseRedisUrl(url: string): RedisAddress {
  * Creates a client for commands.
  * @param attempt selects the node to try first; without the rotation one silent node would use up every attempt's time
  */
-export function createCommands(
+export async function createCommands(
   address: RedisAddress,
   limits: ConnectionLimits,
   attempt: number,
-): Redis | Cluster {
+): Promise<Redis | Cluster> {
   if (address.kind !== 'cluster') return createSingle(address, limits, attempt);
+  const { Cluster } = await import('ioredis');
   return new Cluster(rotate(address.nodes, attempt), {
     lazyConnect: true,
     enableOfflineQueue: false,
@@ -57,7 +59,12 @@ type DnsDone = (error: null, address: string) => void;
  * Creates a client of one server, or of one node of a Cluster. Any node will do for a subscription: nodes forward every
  * message to each other.
  */
-export function createSingle(address: RedisAddress, limits: ConnectionLimits, attempt: number): Redis {
+export async function createSingle(
+  address: RedisAddress,
+  limits: ConnectionLimits,
+  attempt: number,
+): Promise<Redis> {
+  const { Redis } = await import('ioredis');
   const options = common(address, limits);
   const nodes = rotate(address.nodes, attempt);
   if (address.kind === 'sentinel') {

@@ -1,6 +1,6 @@
 // One connection to Redis, or to all nodes of a Cluster. A write probes it before use, and it is never reopened. RedisClient
 // decides when to give it up.
-import { Cluster, type Redis, type RedisCommander } from 'ioredis';
+import type { Cluster, Redis, RedisCommander } from 'ioredis';
 import type { RedisAddress } from '../config/schema/redis-address.ts';
 import { createCommands } from './open-redis.ts';
 import { inTime } from './redis-deadline.ts';
@@ -58,13 +58,13 @@ export class RedisLink {
   /** Connects and probes. @throws DeadlinePassed or an error of ioredis; the connection is closed then */
   static async open(options: LinkOptions): Promise<RedisLink> {
     const { address, connectMs, commandMs, attempt, signal } = options;
-    const link = new RedisLink(createCommands(address, { connectMs, name: 'tollgate' }, attempt));
+    const link = new RedisLink(await createCommands(address, { connectMs, name: 'tollgate' }, attempt));
     const timeoutMs = address.kind === 'single' ? connectMs : 3 * connectMs;
     try {
       await inTime(link.#client.connect(), 'Redis', timeoutMs, signal);
       options.onConnected?.();
       // ioredis connects to a node of a Cluster with the first command for it.
-      if (link.#client instanceof Cluster) await inTime(link.probe(), 'Redis', connectMs, signal);
+      if (isCluster(link.#client)) await inTime(link.probe(), 'Redis', connectMs, signal);
       await inTime(link.probe(), 'Redis', commandMs, signal);
       if (link.#ended || link.#lastError !== undefined) throw new Error('the connection was closed');
       return link;
@@ -98,7 +98,7 @@ export class RedisLink {
   /** Rejects unless every master answers a ping and a write does not fail as unavailable. */
   async probe(): Promise<void> {
     const client = this.#client;
-    const masters = client instanceof Cluster ? client.nodes('master') : [];
+    const masters = isCluster(client) ? client.nodes('master') : [];
     await Promise.all(masters.map((node) => node.ping()));
     try {
       await client.set(PROBE_KEY, '1', 'PX', PROBE_MS);
@@ -119,4 +119,9 @@ export class RedisLink {
     this.#ended = true;
     this.#onEnd?.(this.#lastError ?? new Error('the connection was closed'));
   }
+}
+
+/** `instanceof` would load ioredis. */
+function isCluster(client: Redis | Cluster): client is Cluster {
+  return client.isCluster;
 }

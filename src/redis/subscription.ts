@@ -74,7 +74,7 @@ export class Subscription {
     const { signal } = this.#closing;
     for (let isLogged = false; !signal.aborted; ) {
       const limits = { connectMs: this.#options.connectMs, name: 'tollgate-subscription' };
-      const redis = createSingle(this.#address, limits, this.#backoff.tries);
+      const redis = await createSingle(this.#address, limits, this.#backoff.tries);
       const wasLinked = await this.#serve(redis, signal).catch((error: unknown) => {
         if (!isLogged && !signal.aborted) this.#warn(error, 'cannot subscribe to Redis; retrying');
         isLogged = true;

@@ -1,28 +1,52 @@
-// OpenTelemetry costs nothing where it is not configured: its modules are not loaded. And what a process logs right before its end.
+// What is not configured costs nothing: its packages are not loaded. And what a process logs right before its end.
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { closedPort } from '../helpers/closed-port.ts';
 import { configText } from '../helpers/gateway.ts';
 import { tempDir } from '../helpers/wait.ts';
 
+const PACKAGE_FILE = new URL('../../package.json', import.meta.url);
+const PACKAGE = z.object({ dependencies: z.record(z.string(), z.string()) });
+const LOADED = z.object({ status: z.number(), packages: z.array(z.string()) });
 const CHILD = fileURLToPath(new URL('./children/loaded.ts', import.meta.url));
+const BUILT = fileURLToPath(new URL('./children/built.ts', import.meta.url));
 
-async function loadedWith(env: Record<string, string>): Promise<unknown> {
+async function loadedWith(env: Record<string, string>, child = CHILD): Promise<unknown> {
   await using directory = await tempDir();
   const config = directory.file('config.yaml');
   await writeFile(config, configText({}));
-  const { stderr } = await promisify(execFile)(process.execPath, [CHILD, config], {
+  const { stderr } = await promisify(execFile)(process.execPath, [child, config], {
     env: { PATH: process.env['PATH'] ?? '', TEST_DIR: directory.path, ...env },
     timeout: 60_000,
   });
   return JSON.parse(stderr.trim());
 }
 
-test('without an endpoint OpenTelemetry is not loaded, except for the API that prom-client imports', async () => {
-  expect(await loadedWith({})).toEqual({ status: 200, packages: ['api'] });
+test('a gateway without Redis, PostgreSQL, tracing and fetched credentials loads none of their packages', async () => {
+  const { status, packages } = LOADED.parse(await loadedWith({}));
+  const { dependencies } = PACKAGE.parse(JSON.parse(readFileSync(PACKAGE_FILE, 'utf8')));
+  expect(status).toBe(200);
+  expect(packages.filter((name) => name in dependencies)).toEqual([
+    // prom-client imports it.
+    '@opentelemetry/api',
+    'argon2',
+    'http-proxy-3',
+    'kysely',
+    'pino',
+    'prom-client',
+    'undici',
+    'yaml',
+    'zod',
+  ]);
+});
+
+test('a built gateway serves without the modules of Node that `fetch` needs', async () => {
+  expect(await loadedWith({}, BUILT)).toEqual({ hasFetch: false, hasHttp: true });
 });
 
 test('with an endpoint OpenTelemetry is loaded', async () => {
@@ -32,7 +56,10 @@ test('with an endpoint OpenTelemetry is loaded', async () => {
   });
   expect(loaded).toMatchObject({
     status: 200,
-    packages: expect.arrayContaining(['api', 'exporter-trace-otlp-proto', 'sdk-trace']),
+    packages: expect.arrayContaining([
+      '@opentelemetry/exporter-trace-otlp-proto',
+      '@opentelemetry/sdk-trace',
+    ]),
   });
 });
 

@@ -1,12 +1,12 @@
-// A gateway that serves one request and prints which packages of OpenTelemetry were loaded for it. Arguments: the configuration
-// file. The environment is passed on.
+// A gateway that serves one request and prints which packages were loaded for it. Arguments: the configuration file. The
+// environment is passed on.
 import { registerHooks } from 'node:module';
 
 const packages = new Set<string>();
 registerHooks({
   resolve(specifier, context, next) {
     const result = next(specifier, context);
-    const name = /\/@opentelemetry\/([^/]+)\//.exec(result.url)?.[1];
+    const name = /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(result.url)?.[1];
     if (name !== undefined) packages.add(name);
     return result;
   },
