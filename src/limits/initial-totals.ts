@@ -5,7 +5,7 @@ import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
 import { singleFlight } from '../single-flight.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
-import type { LimitMetrics, ReadTotals } from './limiter.ts';
+import type { LimitMetrics, ReadTotals, TotalsReading } from './limiter.ts';
 import type { Scope } from './scope.ts';
 
 export interface InitialTotalsOptions {
@@ -28,7 +28,9 @@ const MAX_FAILURES = 10_000;
 
 export class InitialTotals {
   readonly #options: Required<InitialTotalsOptions>;
-  readonly #asked = singleFlight((_id: string, scope: Scope) => this.#ask(scope));
+  readonly #asked = singleFlight((_id: string, scope: Scope, reading: TotalsReading) =>
+    this.#ask(scope, reading),
+  );
   readonly #backoffUntil = new RecentMap<string, number>(MAX_FAILURES);
   /** First in, first out. */
   readonly #waiting = new Set<() => void>();
@@ -55,11 +57,11 @@ export class InitialTotals {
   }
 
   /** Never rejects. @returns undefined when the store does not answer in time, or has failed recently */
-  read(scope: Scope): Promise<HolderTotals | undefined> {
-    return this.isBackingOff(scope) ? Promise.resolve(undefined) : this.#asked(scope.id, scope);
+  read(scope: Scope, reading: TotalsReading = 'first'): Promise<HolderTotals | undefined> {
+    return this.isBackingOff(scope) ? Promise.resolve(undefined) : this.#asked(scope.id, scope, reading);
   }
 
-  async #ask(scope: Scope): Promise<HolderTotals | undefined> {
+  async #ask(scope: Scope, reading: TotalsReading): Promise<HolderTotals | undefined> {
     let giveUp = () => {};
     const late = new Promise<undefined>((resolve) => {
       giveUp = () => resolve(undefined);
@@ -70,7 +72,7 @@ export class InitialTotals {
     // Leaves the queue if it still waits.
     giveUp();
     if (totals === undefined || !isValid(totals)) {
-      this.#options.metrics.limitSeedFailures.inc();
+      this.#options.metrics.limitSeedFailures.inc({ reading });
       this.#backoffUntil.set(scope.id, this.#options.now() + this.#options.backoffMs);
       return undefined;
     }

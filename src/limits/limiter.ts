@@ -133,12 +133,15 @@ export interface Limiter {
 /** Reads totals from the usage store. */
 export type ReadTotals = (scope: Scope) => Promise<HolderTotals>;
 
+/** Why totals are read: a request needs them, or those that are counted are compared with them. */
+export type TotalsReading = 'first' | 'compare';
+
 /** Metrics of the limiters: limits-metrics.ts says what they mean. */
 export interface LimitMetrics {
   readonly limitsDegraded: { set(value: number): void };
   readonly limitHolders: { set(value: number): void };
   readonly limitLeases: { add(by: number): void };
-  readonly limitSeedFailures: { inc(): void };
+  readonly limitSeedFailures: { inc(labels: { reading: TotalsReading }): void };
   readonly limitSettlementsDropped: { inc(labels: { reason: ReleaseDropReason }): void };
 }
 

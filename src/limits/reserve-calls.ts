@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises';
 import { type RedisClient, RedisCommandError } from '../redis/redis-client.ts';
 import type { RedisScript } from '../redis/redis-script.ts';
 import type { InitialTotals } from './initial-totals.ts';
+import type { TotalsReading } from './limiter.ts';
 import { type ReserveAnswer, readReserveAnswer, unexpected } from './reserve-answer.ts';
 import { initialTotalsArgs, LUA, scriptScopesOf } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
@@ -52,7 +53,7 @@ export class ReserveCalls {
   /** Raises the totals of a scope to those of the store, while requests continue. Never throws. @param index of the scope */
   raise(scopes: Scopes, index: number): void {
     const day = dayNow();
-    this.#learn(scopes, index, async () => {
+    this.#learn(scopes, index, 'compare', async () => {
       // What the store includes is settled by then.
       await setTimeout(Math.min(SETTLED_MS, this.#options.checkMs), undefined, { ref: false });
       // Totals of the day before must not count in the next one.
@@ -65,10 +66,15 @@ export class ReserveCalls {
    * @param index of the scope
    * @param known see `initialTotalsArgs`
    */
-  #learn(scopes: Scopes, index: number, known: () => Promise<number | undefined> = async () => 1): void {
+  #learn(
+    scopes: Scopes,
+    index: number,
+    reading: TotalsReading = 'first',
+    known: () => Promise<number | undefined> = async () => 1,
+  ): void {
     const scope = scopes.list[index] ?? scopes.list[0];
     if (this.#options.initialTotals.isBackingOff(scope)) return;
-    void this.#options.initialTotals.read(scope).then(async (totals) => {
+    void this.#options.initialTotals.read(scope, reading).then(async (totals) => {
       const how = totals && (await known());
       if (how === undefined) return;
       const { limits } = scriptScopesOf(scopes);

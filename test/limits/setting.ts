@@ -25,6 +25,7 @@ export class Counters {
   holders = 0;
   leases = 0;
   seedFailures = 0;
+  comparisonFailures = 0;
   readonly dropped: Record<string, number> = {};
   readonly limitsDegraded = {
     set: (value: number) => {
@@ -42,8 +43,9 @@ export class Counters {
     },
   };
   readonly limitSeedFailures = {
-    inc: () => {
-      this.seedFailures += 1;
+    inc: ({ reading }: { reading: 'first' | 'compare' }) => {
+      if (reading === 'compare') this.comparisonFailures += 1;
+      else this.seedFailures += 1;
     },
   };
   readonly limitSettlementsDropped = {

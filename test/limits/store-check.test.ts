@@ -72,6 +72,23 @@ describe('the totals of a scope', () => {
     expect(one.store.asked).toBe(1);
   });
 
+  test.each(['Redis', 'memory'])(
+    'that cannot be compared in %s are no failed first read, and what is counted stays',
+    async (where) => {
+      await using one =
+        where === 'Redis' ? await startReplica(setting.server.url, { checkMs: 0 }) : await memoryRig(0);
+      const holder = newHolder();
+      await use(one, holder, 10);
+      one.store.trouble = () => Promise.reject(new Error('the store is away'));
+      await until(async () => {
+        await use(one, holder, 0);
+        return one.counters.comparisonFailures > 0;
+      }, 'a comparison that fails');
+      expect(one.counters.seedFailures).toBe(0);
+      expect((await usedAt(one, holder))[1]).toBe(10);
+    },
+  );
+
   test('of another day do not count in this one', async () => {
     await using one = await startReplica(setting.server.url, { checkMs: 0 });
     const holder = newHolder();

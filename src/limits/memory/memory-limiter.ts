@@ -182,7 +182,7 @@ export class MemoryLimiter implements Limiter {
       if (list[index]?.active.needTotals !== true || now < counters.checkAt) continue;
       counters.checkAt = now + this.#options.checkMs;
       if (this.#options.initialTotals.isBackingOff(counters.scope)) continue;
-      void this.#options.initialTotals.read(counters.scope).then((totals) => {
+      void this.#options.initialTotals.read(counters.scope, 'compare').then((totals) => {
         // Totals of the day before must not count in the next one.
         if (totals !== undefined && this.#moment().date === date) counters.raiseTotals(totals, date);
       });

@@ -25,7 +25,9 @@ export function limitMetrics(catalogue: MetricCatalogue) {
       meaning: 'Admitted requests that are not settled yet.',
     }),
     limitSeedFailures: catalogue.counter('tollgate_limit_seed_failures_total', {
-      meaning: 'Failed reads of daily or monthly totals from the usage store.',
+      meaning:
+        'Failed reads of daily or monthly totals from the usage store: before counting starts (`first`), or to compare what is counted (`compare`).',
+      labels: { reading: '`first`, `compare`' },
     }),
     teamsAge: catalogue.gauge('tollgate_teams_age_seconds', {
       across: 'max',
