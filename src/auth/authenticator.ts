@@ -15,7 +15,7 @@ import { FailureLimit } from './failure-limits.ts';
 import { isSameBytes, type KeySecret } from './hashing/hashing-secret.ts';
 import { reasonOf, unavailable } from './key/auth-unavailable.ts';
 import { Key } from './key/key.ts';
-import { type Principal, principalOf } from './key/principal.ts';
+import { type Principal, principalOf, rejectionOfKey } from './key/principal.ts';
 import { KeyProofs, type KeyProofsOptions } from './key-proofs.ts';
 import type { KeyUses } from './key-uses.ts';
 import {
@@ -168,19 +168,13 @@ export class Authenticator implements KeyListener {
 
   /** @throws GatewayError for a valid key that is not served */
   #accept(required: 'good' | 'any', principal: Principal, known: KnownKey | undefined): void {
-    const { standing, expiresAtMs, prefix } = principal;
-    if (expiresAtMs !== undefined && Date.now() >= expiresAtMs) {
-      this.#count('expired');
-      throw new GatewayError(
-        'api_key_expired',
-        `The API key expired on ${new Date(expiresAtMs).toISOString()}.`,
-      );
+    const rejection = rejectionOfKey(principal, required);
+    if (rejection !== undefined) {
+      this.#count(rejection.code === 'api_key_expired' ? 'expired' : 'suspended');
+      throw rejection;
     }
-    if (required === 'good' && standing !== 'good') {
-      this.#count('suspended');
-      throw new GatewayError('billing_not_active');
-    }
-    if (known !== undefined) known.usedOn = this.#parts.uses?.record(prefix, known.usedOn) ?? known.usedOn;
+    if (known !== undefined)
+      known.usedOn = this.#parts.uses?.record(principal.prefix, known.usedOn) ?? known.usedOn;
   }
 
   #count(outcome: string): void {

@@ -333,8 +333,10 @@ test('the limits of a key are lines, with the time to their reset where they hav
     'team: budget per month 10, used 4, left 6, resets in 10d',
   ];
   const note = 'no gateway answers, so what is used in a minute and at once is unknown';
-  const textsOf = (source: 'redis' | 'store') => keyLimitLines({ source, lines });
+  const textsOf = (source: 'redis' | 'store') => keyLimitLines({ source, lines, rejected: null, notes: [] });
   expect(textsOf('redis')).toEqual(texts.map((text, index) => [index === 0 ? 'key' : '', text]));
   expect(textsOf('store').map(([, text]) => text)).toEqual([...texts, note]);
-  expect(keyLimitLines({ source: 'redis', lines: [] })).toEqual([['key', 'has no limits']]);
+  expect(keyLimitLines({ source: 'redis', lines: [], rejected: null, notes: [] })).toEqual([
+    ['key', 'has no limits'],
+  ]);
 });

@@ -1,5 +1,6 @@
 // The authenticated principal of a request.
 import { TIERS } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
 import { BILLING_STATUSES, type KeyRecord, type KeySummary } from '../../store/key-record.ts';
 
 /**
@@ -18,6 +19,19 @@ export type CheckableKey = Pick<
   KeyRecord,
   Exclude<keyof Principal, 'expiresAtMs'> | 'state' | 'argon2' | 'hmac' | 'expiresAt'
 >;
+
+/** Why a valid key is not served; undefined where it is. @param required `any`: suspended holders are served, too */
+export function rejectionOfKey(
+  { standing, expiresAtMs }: Pick<Principal, 'standing' | 'expiresAtMs'>,
+  required: 'good' | 'any' = 'good',
+): GatewayError | undefined {
+  if (expiresAtMs !== undefined && Date.now() >= expiresAtMs)
+    return new GatewayError(
+      'api_key_expired',
+      `The API key expired on ${new Date(expiresAtMs).toISOString()}.`,
+    );
+  return required === 'good' && standing !== 'good' ? new GatewayError('billing_not_active') : undefined;
+}
 
 export function principalOf(record: CheckableKey): Principal {
   const { prefix, holderId, version, teamId, holderTerms, terms, expiresAt } = record;

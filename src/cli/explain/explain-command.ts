@@ -6,7 +6,7 @@ import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
 import { nearestOf } from '../../config/source/nearest.ts';
 import type { GatewayError } from '../../errors.ts';
 import { CHAT } from '../../proxy/endpoints/json-endpoints.ts';
-import { requestOf, routeOf } from '../../proxy/request/example-request.ts';
+import { requestOf, routesOf } from '../../proxy/request/example-request.ts';
 import { fetchLiveState, forecastOf, mergedStates } from '../live-state.ts';
 import { UsageError } from '../program/arguments.ts';
 import { choice, command, SHOW_OPTIONS, text } from '../program/command.ts';
@@ -15,11 +15,12 @@ import { readInput } from '../support-command.ts';
 import { endpointOf, explain, orderOf } from './explanation.ts';
 import { explanationText, unknownModel } from './explanation-text.ts';
 import { keyLimits } from './key-limits.ts';
+import { isBeforeBody } from './key-rejection.ts';
 
 /** Timeout of the request to a running gateway. */
 const TIMEOUT_MS = 500;
 const MAX_NEAREST = 3;
-/** Exits with 1 when a request would be rejected (no such model, or not for this tier). */
+/** Exits with 1 when a request would be rejected: no such model, not for this tier, or not with this key. */
 export const EXPLAIN = command('explain', 'show where a request for a model would go', {
   detail:
     'Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the configuration, it also shows the live state of the targets.',
@@ -27,7 +28,10 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
   options: {
     model: text('MODEL', 'the model that is asked for; with --body, the one of the body'),
     tier: choice(TIERS, 'TIER', 'the tier of the holder', ['key']),
-    key: text('WHOSE', 'a key by its prefix or a holder by its id: all its limits, and what is used of them'),
+    key: text(
+      'WHOSE',
+      'a key by its prefix or a holder by its id: all its limits with what is used of them, and the error that a request gets',
+    ),
     endpoint: choice(
       ENDPOINTS,
       'ENDPOINT',
@@ -57,20 +61,24 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
     const { model = wanted ?? '', rejected } = requestOf(body, called ?? CHAT);
     if (rejected !== undefined) return reject(io, asJson, rejected);
     if ((wanted ?? model) !== model) throw new UsageError('the body names another model than --model');
-    const found = routeOf(config.dynamic, model);
+    const routes = routesOf(config.dynamic);
+    const found = routes.find(model);
     if (found === undefined) {
       const near = nearestOf(model, Object.keys(config.dynamic.models), MAX_NEAREST);
       if (asJson) await write(io.stdout, json({ model, match: null, nearest: near }));
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
+    const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
+    const { example } = request;
+    const asked = { model, route: found, routes, endpoint: name, example };
     const limited =
-      whose === undefined ? undefined : await keyLimits(config, io, whose, model, found, timeoutMs);
+      whose === undefined ? undefined : await keyLimits(config, io, { whose, ...asked }, timeoutMs);
+    const ofKey = limited?.rejected ?? undefined;
+    if (request.rejected !== undefined && (ofKey === undefined || !isBeforeBody(ofKey)))
+      return reject(io, asJson, request.rejected);
     const tier = named ?? limited?.tier;
     const live = await fetchLiveState(config, timeoutMs, io.desk);
-    const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
-    if (request.rejected !== undefined) return reject(io, asJson, request.rejected);
-    const { example } = request;
     const order = orderOf(found, key);
     const next = forecastOf(found, live, key);
     const question = { model, tier, route: found, live, states: mergedStates(live), next, called, example };
@@ -82,7 +90,7 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
     await write(io.stdout, asJson ? json(explanation) : explanationText(explanation, live, found));
     const { allowed, endpoints } = limited ?? { allowed: true, endpoints: explanation.endpoints };
     const isUsable = explanation.tier?.allowed === true && allowed && endpoints.length > 0;
-    return tier !== undefined && !isUsable ? 1 : 0;
+    return ofKey !== undefined || (tier !== undefined && !isUsable) ? 1 : 0;
   },
 });
 

@@ -78,7 +78,8 @@ async function modelsPage(request: ConsoleRequest): Promise<Html> {
   const routes = await readRoute(request, 'routes.list');
   const model = url.searchParams.get('model') ?? '';
   const tier = url.searchParams.get('tier') ?? '';
-  const argv = argvOf(['explain'], null, { model, ...(tier !== '' && { tier }) });
+  const key = url.searchParams.get('key') ?? '';
+  const argv = argvOf(['explain'], null, { model, ...(tier !== '' && { tier }), ...(key !== '' && { key }) });
   const explained = model === '' ? undefined : (await done(desk, argv)).stdout;
   const wanted = (url.searchParams.get('name') ?? '').toLowerCase();
   const models = listOf(routes, 'items').filter((each) =>
@@ -104,6 +105,7 @@ ${card(
     [
       { name: 'model', label: 'Model' },
       { name: 'tier', label: 'Tier', options: ['', ...TIERS] },
+      { name: 'key', label: 'Key or holder', hint: 'a prefix or an id, in place of the tier' },
     ],
     'Explain',
   )}${explained === undefined ? html`` : html`<pre tabindex="0">${explained}</pre>`}`,

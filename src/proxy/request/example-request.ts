@@ -8,20 +8,29 @@ import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Transport } from '../../upstream/transport.ts';
 import { Upstream } from '../../upstream/upstream.ts';
 import { endpoint } from '../../upstream/upstream-query.ts';
+import type { Quantities } from '../../wire/token-usage.ts';
 import { type Route, RouteTable, type Target } from '../routes/route-table.ts';
 import { checkMembers, withFoundMembers } from './member-edits.ts';
 import type { RequestScan, Wanted } from './request-members.ts';
 import { bodyFor, requestsUsage } from './request-rewrite.ts';
 import { scanRequest } from './request-scan.ts';
+import type { Estimate } from './token-estimate.ts';
 
 /** Most of a body that is printed as text, in characters. */
 const MAX_SHOWN = 16 * 1024;
 const HIDDEN = '****';
 
+/** What limits reserve for a request. */
+interface Needs {
+  readonly estimate: Estimate;
+  readonly quantities?: Quantities | undefined;
+}
+
 /** The part of an endpoint that matters here. */
 interface CalledEndpoint {
   readonly wanted: Wanted;
   readonly hasUsageOption?: boolean;
+  readonly readFacts: (body: Buffer, scan: RequestScan) => Needs;
 }
 
 /** A request that some client could send. */
@@ -39,6 +48,10 @@ export class ExampleRequest {
 
   get model(): string {
     return this.#scan.model;
+  }
+
+  get facts(): Needs {
+    return this.#endpoint.readFacts(this.#body, this.#scan);
   }
 
   /** @throws GatewayError that a client would get for this model */
@@ -145,11 +158,11 @@ const NO_TRANSPORT: Transport = {
   close: async () => undefined,
 };
 
-/** Looks a name up in the gateway's own route table, for any tier. */
-export function routeOf(config: DynamicConfig, model: string): Route | undefined {
+/** The gateway's own route table. */
+export function routesOf(config: DynamicConfig): RouteTable {
   const { models, upstreams } = withoutHiddenValues(config);
   const metrics = createMetrics();
-  const table = new RouteTable(
+  return new RouteTable(
     models,
     new Map(
       Object.entries(upstreams).map(([name, upstream]) => [
@@ -157,8 +170,7 @@ export function routeOf(config: DynamicConfig, model: string): Route | undefined
         new Upstream(name, upstream, '', metrics, NO_TRANSPORT),
       ]),
     ),
-    {},
+    config.tiers,
     config.prices,
   );
-  return table.find(model);
 }

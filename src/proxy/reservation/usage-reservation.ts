@@ -50,7 +50,7 @@ export class UsageReservation {
     options: ReservationOptions,
     request: ReservationRequest,
   ): UsageReservation | Promise<UsageReservation> {
-    const lease = request.slot.admit(reserved(request), request.scopes);
+    const lease = request.slot.admit(reservedAmounts(request), request.scopes);
     return lease instanceof Promise
       ? lease.then((each) => new UsageReservation(options, request, each))
       : new UsageReservation(options, request, lease);
@@ -145,7 +145,12 @@ export async function setLimitHeaders(
  * What to reserve: the estimate. Where the client does not bound the length of the answer, at most the limits, so that an
  * assumption rejects no request. The cost is of interest where there is a budget.
  */
-function reserved({ route, scopes, estimate, quantities = ONE_REQUEST }: ReservationRequest): Amounts {
+export function reservedAmounts({
+  route,
+  scopes,
+  estimate,
+  quantities = ONE_REQUEST,
+}: Pick<ReservationRequest, 'route' | 'scopes' | 'estimate' | 'quantities'>): Amounts {
   const { prompt, completion, isBounded } = estimate;
   const costWith = (output: number): number => {
     const tokens = { ...NO_USAGE, prompt: Math.ceil(prompt), completion: Math.ceil(output) };
