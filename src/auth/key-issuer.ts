@@ -109,7 +109,8 @@ export class KeyIssuer {
    */
   async issueFor(prefix: Prefix, order: KeyOrder = {}): Promise<IssuedKey | undefined> {
     if ((await this.#parts.store.findKey(prefix)) === undefined) return undefined;
-    const reason = order.reason ?? `for the holder of ${prefix}`;
+    const [about, { reason: why }] = [`for the holder of ${prefix}`, order];
+    const reason = why === undefined ? about : `${about}: ${why}`;
     return this.#add({ kind: 'of', prefix }, reason, { ...order.key, actor: order.actor });
   }
 

@@ -38,8 +38,13 @@ export async function findOrder({ billing }: Store, name: string): Promise<Order
   return order;
 }
 
-/** An order in one line, for people. */
-export function orderLine(order: ReturnType<typeof orderFields>): string {
+/** The orders of a holder, for people; no lines without one. */
+export function orderLines(orders: readonly ReturnType<typeof orderFields>[]): readonly string[] {
+  return orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
+}
+
+/** An order in one line. */
+function orderLine(order: ReturnType<typeof orderFields>): string {
   const ends = order.ends_at === null ? '' : `, ends at ${order.ends_at}`;
   const until = `${order.paid_until === null ? '' : `, paid until ${order.paid_until}`}${ends}`;
   const why = order.reason === null ? '' : `: ${order.reason}`;

@@ -131,6 +131,9 @@ export interface Store {
   /** The changes of one key, oldest first. */
   historyOf(prefix: Prefix): Promise<readonly KeyChange[]>;
 
+  /** The changes of all keys of a holder, newest first. */
+  holderHistory(holderId: string, limit: number): Promise<readonly KeyChange[]>;
+
   /** Number of Free keys that this address received on this day. */
   freeGrants(day: string, address: Uint8Array): Promise<number>;
 

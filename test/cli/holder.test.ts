@@ -33,10 +33,12 @@ models: { echo: { targets: [{ upstream: demo, model: echo }] } }
   return file;
 }
 
-async function keys(...argv: string[]) {
+const keys = (...argv: string[]) => tollgate('keys', ...argv);
+
+async function tollgate(...argv: string[]) {
   const [out, err] = [collector(), collector()];
   const io = { stdout: out.stream, stderr: err.stream, env: {} };
-  const code = await main(['keys', ...argv, '--config', configFile], io);
+  const code = await main([...argv, '--config', configFile], io);
   return { code, out: out.text(), err: err.text() };
 }
 
@@ -103,8 +105,19 @@ describe('without replicas that share a Redis', () => {
     expect((await keys('suspend', prefix)).out).toBe(
       `The holder of ${prefix} is suspended. It has no active keys.\n`,
     );
-    await issue('--for', prefix);
+    const second = await issue('--for', prefix, '--reason', 'asked by mail');
     expect((await keys('list')).out).toMatch(/ suspended /);
+    const by = 'by \\S+';
+    expect((await tollgate('holders', 'show', prefix)).out.split('events\n')[1]).toMatch(
+      new RegExp(
+        [
+          `^  \\S+  issued ${prefix} ${by}\n`,
+          `  \\S+  revoked ${prefix} ${by}\n`,
+          `  \\S+  changed ${prefix} ${by}: standing good to suspended\n`,
+          `  \\S+  issued ${second} ${by}: for the holder of ${prefix}: asked by mail\n$`,
+        ].join(''),
+      ),
+    );
   });
 
   test('the secret is not needed', async () => {

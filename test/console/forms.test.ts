@@ -119,6 +119,52 @@ test('a label with spaces stays as it is when something else is changed', async 
   });
 });
 
+test('a team is renamed, and the page that follows leads to its new page', async () => {
+  await setting.commands.done('teams', 'add', 'Old name');
+  const path = '/console/teams/Old%20name';
+  const fields = await fieldsOf(path, 'teams.set', 'hidden|text');
+  const nameless = await send('teams.set', { ...fields, 'null.name': '' });
+  expect([nameless.status, nameless.text]).toEqual([
+    400,
+    expect.stringMatching(/name="null.name" value="" aria-invalid="true"/),
+  ]);
+  const renamed = await send('teams.set', { ...fields, 'null.name': 'R&D (EU)', request_key: 'rename' });
+  expect([renamed.status, renamed.text]).toEqual([
+    200,
+    expect.stringContaining('<a href="/console/teams/R%26D%20(EU)">Back</a>'),
+  ]);
+  expect((await get('/console/teams/R%26D%20(EU)')).text).toContain('name Old name to R&#38;D (EU)');
+  await setting.commands.done('teams', 'remove', 'R&D (EU)');
+});
+
+test('the page of a holder has its history, and issues a key also where none is active', async () => {
+  const prefix = await setting.commands.issue('--tier', 'Pro', '--holder', 'Keyless');
+  const id = String(Reflect.get(Object(await setting.commands.json('keys', 'show', prefix)), 'holder'));
+  await setting.commands.done('keys', 'revoke', prefix, '--reason', 'leaked');
+  await setting.commands.done('holders', 'suspend', id, '--reason', 'chargeback 4711');
+  const path = `/console/holders/${id}`;
+  const { text } = await get(path);
+  for (const event of ['leaked', 'standing good to suspended: chargeback 4711'])
+    expect(text).toContain(event);
+  const { status } = await send('keys.issue', await fieldsOf(path, 'keys.issue', 'hidden|text'));
+  expect([status, Object(await setting.commands.json('holders', 'show', id)).keys]).toEqual([
+    200,
+    [{}, expect.objectContaining({ state: 'active' })].map(() => expect.anything()),
+  ]);
+});
+
+test('what would reject a key is explained by the page and by the API, not refused', async () => {
+  const prefix = await setting.commands.issue('--tier', 'Pro');
+  await setting.commands.done('holders', 'suspend', prefix);
+  const { status, text } = await get(`/console/models?model=test-model&key=${prefix}`);
+  expect([status, text]).toEqual([200, expect.stringContaining('403 billing_not_active')]);
+  const answer = await setting.call('GET', `/api/v1/explain?model=test-model&key=${prefix}`, { token });
+  expect([answer.status, answer.json]).toMatchObject([
+    200,
+    { key: { rejected: { code: 'billing_not_active' } } },
+  ]);
+});
+
 test.each(['keys', 'holders', 'teams'])(
   'the form of %s changes nothing but what was touched in it',
   async (kind) => {

@@ -9,6 +9,7 @@ import { BILLING_STATUSES, type HolderChange, isPrefix } from '../../store/key-r
 import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
+import { orderLines } from '../orders-commands.ts';
 import {
   choice,
   command,
@@ -28,6 +29,7 @@ import { termsTexts } from '../terms-fields.ts';
 import { LIMITS_HELP, MODEL_LIMIT_OPTIONS, modelLimitOptions } from './limit-options.ts';
 import {
   actorOf,
+  authorText,
   CHANGE_OPTIONS,
   holderId,
   holderOperand,
@@ -104,7 +106,7 @@ const list = command('list', 'list holders', {
   },
 });
 
-const show = command('show', 'show a holder and its keys', {
+const show = command('show', 'show a holder, its keys and their history', {
   operand: HOLDER,
   options: SHOW_OPTIONS,
   examples: [`holders show ${EXAMPLE}`, 'holders show 0123abcd --json'],
@@ -115,13 +117,23 @@ const show = command('show', 'show a holder and its keys', {
       const holder = id === undefined ? undefined : await store.findHolder(id);
       if (holder === undefined) throw noSuchHolder();
       const record = await wholeHolder(store, dynamic, holder);
-      const { tier_limits: _limits, tier_budget: _budget, keys, ...own } = record;
+      const { tier_limits: _limits, tier_budget: _budget, keys, events, orders, ...own } = record;
       const texts = termsTexts(holder.terms, dynamic.tiers[holder.tier], dynamic.currency);
       const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
       const keyLines = keys.map(({ prefix, state, last_used, name }) =>
         `  ${prefix}  ${state.padEnd(11)}  last used ${last_used ?? 'never'}  ${name ?? ''}`.trimEnd(),
       );
-      return print(io, given.json, record, [...lines, 'keys', ...keyLines]);
+      const history = events.map(
+        (event) => `  ${event.at}  ${event.kind} ${event.keys.join(', ')}${authorText(event)}`,
+      );
+      return print(io, given.json, record, [
+        ...lines,
+        'keys',
+        ...keyLines,
+        'events',
+        ...history,
+        ...orderLines(orders),
+      ]);
     });
   },
 });

@@ -9,7 +9,7 @@ import { listedFields, publicFields } from '../../console/record-fields.ts';
 import type { KeySummary, ListedKey } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
-import { orderLine } from '../orders-commands.ts';
+import { orderLines } from '../orders-commands.ts';
 import { readTime, UsageError } from '../program/arguments.ts';
 import { choice, command, flag, group, SHOW_OPTIONS, text } from '../program/command.ts';
 import { print, writeList } from '../program/table.ts';
@@ -90,10 +90,8 @@ function showCommand(name: string, about: string, isWhole: boolean) {
         if (!isWhole) return print(io, given.json, events, history);
         const texts = termsTexts(key.terms, undefined, dynamic.currency);
         const lines = fieldLines({ ...own, labels: labelText(own.labels) || null, ...texts }, 12);
-        const ordered =
-          orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
         const indented = history.map((line) => `  ${line}`);
-        return print(io, given.json, record, [...lines, 'events', ...indented, ...ordered]);
+        return print(io, given.json, record, [...lines, 'events', ...indented, ...orderLines(orders)]);
       });
     },
   });

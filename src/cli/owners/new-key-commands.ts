@@ -20,7 +20,6 @@ import { openFleet, withStore } from '../support-desk.ts';
 import { LIMITS_HELP } from './limit-options.ts';
 import {
   AUTHOR_OPTIONS,
-  actorOf,
   authorOf,
   CHANGE_OPTIONS,
   holderOperand,
@@ -52,7 +51,7 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     for: text('HOLDER', 'for this holder: its id, or the prefix of one of its keys'),
     order: text('ORDER', 'the key of a paid order, for a buyer who cannot claim it'),
     ...KEY_OPTIONS,
-    actor: AUTHOR_OPTIONS.actor,
+    ...AUTHOR_OPTIONS,
     ...SHOW_OPTIONS,
   },
   examples: [
@@ -72,8 +71,11 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     const labels = labelOptions(given);
     const [holder, name] = [readName(given.holder), readName(given.name)];
     const expiresAt = given.expires && readExpiry(given.expires, Date.now());
+    const { actor, reason } = authorOf(given, io);
+    if (paid !== undefined && reason !== null)
+      throw new UsageError('the history of the key of an order names the order: give no --reason');
     const own = {
-      actor: actorOf(given, io),
+      ...{ actor, ...(reason !== null && { reason }) },
       key: { ...(name && { name }), ...(expiresAt && { expiresAt }) },
     };
     const named = holderOf === undefined ? undefined : await holderOperand(holderOf, io);

@@ -99,6 +99,10 @@ export const holder = z.strictObject({
   ...tierLimits,
   created_at: time,
   keys: z.array(listedKey).describe('The first 1000; `GET /keys?holder=` lists all.'),
+  events: z
+    .array(z.strictObject({ kind: z.string(), keys: z.array(z.string()), ...change }))
+    .describe('Changes of the holder and of its keys, oldest first: the last 1000.'),
+  orders: z.array(order),
 });
 
 const teamFields = { name: z.string(), labels, ...ownLimits, created_at: time };

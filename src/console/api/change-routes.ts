@@ -138,9 +138,16 @@ const issueBody = z.strictObject({
 });
 
 async function issue(desk: ConsoleDesk, actor: string, body: z.output<typeof issueBody>) {
-  const { labels, reason: _why, limits, budget, soft, models, endpoints, force, ...own } = body;
+  const { labels, reason: why, limits, budget, soft, models, endpoints, force, ...own } = body;
+  // The history of the key of an order names the order; the event of the operator has the reason.
+  const about = own.order === undefined ? { actor, reason: why } : { actor };
   const restrictions = termsOptions({ limits, budget, soft, models, endpoints, force });
-  const argv = argvOf(['keys', 'issue'], null, { ...own, actor, ...labelOptions(labels), ...restrictions });
+  const argv = argvOf(['keys', 'issue'], null, {
+    ...own,
+    ...about,
+    ...labelOptions(labels),
+    ...restrictions,
+  });
   const text = (await done(desk, argv)).stdout.trim();
   const prefix = text.slice(0, 8);
   if (!isPrefix(prefix))

@@ -47,7 +47,7 @@ export async function answerChange(
     const { params, body, requestKey, ifMatch } = call;
     const answer = await changeRoute({ ...caller, desk }, name, { params, body, requestKey, ifMatch });
     const closing = html`${isBegun ? html`</ul>` : opening(name, call)}${confirmations(answer, isBegun)}
-${again(name, form, answer)}${newSecret(answer)}<p><a href="${back}">Back</a></p></section>`;
+${again(name, form, answer)}${newSecret(answer)}<p><a href="${backTo(name, back, answer)}">Back</a></p></section>`;
     page.end(200, { title: 'Done', body: closing, scripts: [COPY] });
   } catch (cause) {
     const error = wrapError(cause, 'internal_error');
@@ -58,6 +58,14 @@ ${again(name, form, answer)}${newSecret(answer)}<p><a href="${back}">Back</a></p
     const body = isBegun ? html`</ul></section>${own.body}` : own.body;
     page.end(status, { ...own, title: 'Not done', body });
   }
+}
+
+/** A team has its page at its name, which the form may have changed. */
+function backTo(name: string, back: string, answer: object): string {
+  const team: unknown = Reflect.get(Object(member(answer, 'record')), 'name');
+  return name === 'teams.set' && typeof team === 'string'
+    ? `/console/teams/${encodeURIComponent(team)}`
+    : back;
 }
 
 function paramsOf(form: URLSearchParams): Readonly<Record<string, string>> {

@@ -110,15 +110,7 @@ async function keyPage(request: ConsoleRequest): Promise<Html> {
         REASON,
       ],
     }),
-    actionForm(request, {
-      ...{ ...own, route: 'keys.issue', params: {}, label: 'Issue another key for this holder' },
-      fields: [
-        { name: 'text.for', label: 'Key of the holder', value: id },
-        { name: 'text.name', label: 'Name' },
-        { name: 'text.expires', label: 'Expires' },
-        REASON,
-      ],
-    }),
+    issueFor(request, id, back),
     ...(member(record, 'replaced_by') === null ? [rotation(request, own, record)] : []),
     actionForm(request, {
       ...{ ...own, route: 'keys.revoke', label: 'Revoke', record, fields: [REASON] },
@@ -131,6 +123,19 @@ ${card('facts', 'Facts', html`<p>${link('/console/holders', member(record, 'hold
 ${isActive ? card('actions', 'Changes', actions) : html``}
 ${card('history', 'History', table('Events', ['at', 'kind', 'version', 'actor', 'reason'], listOf(record, 'events')))}
 ${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders')))}`;
+}
+
+/** @param id of the holder, or the prefix of one of its keys */
+function issueFor(request: ConsoleRequest, id: string, back: string): Html {
+  return actionForm(request, {
+    ...{ route: 'keys.issue', role: 'support', label: 'Issue another key for this holder', back },
+    fields: [
+      { name: 'text.for', label: 'For the holder', value: id },
+      { name: 'text.name', label: 'Name of the key' },
+      { name: 'text.expires', label: 'Expires', hint: 'such as 90d or 2030-01-31' },
+      REASON,
+    ],
+  });
 }
 
 function rotation(
@@ -176,6 +181,7 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
         REASON,
       ],
     }),
+    issueFor(request, id, back),
     actionForm(
       request,
       isSuspended
@@ -189,9 +195,11 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
   const keys = listOf(record, 'keys');
   const all = html`<a href="/console/keys?holder=${String(member(record, 'holder'))}">all of its keys</a>`;
   return html`<h1>${String(member(record, 'name') ?? `Holder ${id.slice(0, 8)}`)}</h1>${asOf(desk.now())}
-${card('facts', 'Facts', facts(record, ['keys']))}
+${card('facts', 'Facts', facts(record, ['keys', 'events', 'orders']))}
 ${card('actions', 'Changes', actions)}
-${card('keys', 'Keys', html`${keys.length < KEYS_OF_HOLDER ? html`` : html`<p class="soft">The first ${keys.length}; ${all}.</p>`}${table('Keys', KEY_COLUMNS, keys)}`)}`;
+${card('keys', 'Keys', html`${keys.length < KEYS_OF_HOLDER ? html`` : html`<p class="soft">The first ${keys.length}; ${all}.</p>`}${table('Keys', KEY_COLUMNS, keys)}`)}
+${card('history', 'History', table('Events', ['at', 'kind', 'keys', 'actor', 'reason'], listOf(record, 'events')))}
+${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders')))}`;
 }
 
 async function teamPage(request: ConsoleRequest): Promise<Html> {
@@ -203,7 +211,7 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
     actionForm(request, {
       ...{ ...own, route: 'teams.set', label: 'Change' },
       removes: { limits: 'null', budget: 'null', labels: 'null' },
-      fields: [labelsField(record), ...termsFields(record), REASON],
+      fields: [nameField(record), labelsField(record), ...termsFields(record), REASON],
     }),
     actionForm(request, {
       ...{ ...own, route: 'teams.remove', label: 'Remove', back: '/console/teams', fields: [REASON] },

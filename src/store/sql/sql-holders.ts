@@ -131,7 +131,7 @@ export async function joinTeam(trx: Transaction<Tables>, id: string): Promise<vo
 }
 
 /**
- * Changes a holder, raises the version of each of its active keys, and writes an event for each, within the caller's
+ * Changes a holder, raises the version of each of its active keys, and writes an event for each, or for the last one where none is active, within the caller's
  * transaction. After the commit the caller announces the change: `announceChanged` of the issuer.
  *
  * The caller has to take its own row locks before this call, because it takes the change feed's lock, which is the last.
@@ -164,11 +164,18 @@ export async function changeHolderIn(
   await defer(trx, raising);
   // The holder is locked, so the set of its keys cannot change.
   const records = await activeRecordsOf(trx, holderId);
-  if (records.length > 0) await lockChangeFeed(trx);
-  for (const { prefix, version } of records) {
+  // Without an active key, the event is in the history of the last one.
+  const told = records.length > 0 ? records : await lastKeyOf(trx, holderId);
+  if (told.length > 0) await lockChangeFeed(trx);
+  for (const { prefix, version } of told) {
     await insertEvent(trx, prefix, 'changed', version, described(by, what));
   }
   return { kind: 'changed', records };
+}
+
+function lastKeyOf(trx: Transaction<Tables>, holderId: string) {
+  const query = trx.selectFrom('keys').select(['prefix', 'version']).where('holder_id', '=', holderId);
+  return query.orderBy('id', 'desc').limit(1).execute();
 }
 
 /** As `changeHolderIn`, for an active key. */

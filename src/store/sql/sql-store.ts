@@ -174,6 +174,12 @@ export function sqlStore(database: SqlOptions): Store {
       return query.where('prefix', '=', prefix).orderBy('id').execute();
     },
 
+    holderHistory(holderId, limit) {
+      const keys = reader.selectFrom('keys').select('prefix').where('holder_id', '=', holderId);
+      const query = reader.selectFrom('key_events').select(CHANGE).where('prefix', 'in', keys);
+      return query.orderBy('id', 'desc').limit(limit).execute();
+    },
+
     async freeGrants(day, address) {
       const row = await reader
         .selectFrom('free_key_grants')
