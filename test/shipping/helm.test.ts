@@ -10,14 +10,14 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments, stringify } from 'yaml';
 import { loadConfig } from '../../src/config/load-config.ts';
 import { runCommand } from '../helpers/gateway.ts';
-import { GO_BUILD_MS, goProgram } from '../helpers/go-program.ts';
+import { GO_BUILD_MS } from '../helpers/go-program.ts';
+import { helmProgram } from '../helpers/helm-program.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { misfits } from './kubernetes-rules.ts';
 import { kinds } from './kubernetes-shape.ts';
 import { faultsOf } from './shapes.ts';
 import { at, changed, items, numberAt, textAt } from './tree.ts';
 
-const HELM = 'helm.sh/helm/v3/cmd/helm@v3.22.0';
 const CHART = fileURLToPath(new URL('../../examples/helm/tollgate/', import.meta.url));
 const values: unknown = parse(readFileSync(`${CHART}values.yaml`, 'utf8'));
 const CONFIG = textAt(values, 'config');
@@ -28,7 +28,7 @@ let directory: TempDir;
 
 beforeAll(async () => {
   directory = await tempDir();
-  helm = await goProgram(HELM, 'HELM');
+  helm = await helmProgram();
 }, GO_BUILD_MS);
 afterAll(() => directory?.remove());
 beforeEach(({ skip }) => {
