@@ -49,6 +49,8 @@ export class ScopeCounters {
   #earlier: readonly Windows[] = [];
   /** Of the totals. */
   #knowledge: Knowledge = 'nothing';
+  /** The latest day that was counted. */
+  #lastDay = 0;
 
   constructor(scope: Scope, windowMs: number) {
     this.scope = scope;
@@ -239,9 +241,11 @@ export class ScopeCounters {
   #setDate(date: UtcDate): void {
     const { end, date: last } = this.#windows;
     this.#begin(end, date);
+    // The clock was set back, or passes a midnight again: the totals of that date are gone.
+    const isAgain = date.day <= this.#lastDay;
+    this.#lastDay = Math.max(this.#lastDay, date.day);
     if (this.#knowledge === 'nothing') return;
-    // The clock was set back: the totals of the earlier date are gone.
-    if (date.day < last.day || date.month < last.month) {
+    if (isAgain) {
       this.forgetTotals();
       return;
     }
