@@ -6,9 +6,9 @@ import { httpUrl } from '../config/schema/addresses.ts';
 import type { Config, DynamicConfig, StaticConfig } from '../config/schema/config-schema.ts';
 import { formatDuration } from '../config/schema/units.ts';
 import type { CommandDesk } from '../console/console-desk.ts';
-import { type Forecast, forecast, meanForecast } from '../proxy/attempts/forecast.ts';
 import { keyOfCacheKey } from '../proxy/request/affinity-key.ts';
 import { type Route, targetName } from '../proxy/routes/route-table.ts';
+import { type Forecast, forecast, meanForecast } from '../proxy/targets/forecast.ts';
 import { parseUntrusted } from '../redis/foreign-text.ts';
 import { REPORT_STATES } from '../upstream/state/drains.ts';
 import {

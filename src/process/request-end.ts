@@ -1,6 +1,6 @@
 // Records a finished request: access log line, metrics, end of the span.
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { REJECTION_CODES } from '../proxy/attempts/target-plan.ts';
+import { REJECTION_CODES } from '../proxy/targets/target-plan.ts';
 import type { AccessLog } from '../telemetry/log/access-log.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 

@@ -16,8 +16,6 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
 import { Attempts } from './attempts/attempts.ts';
-import type { Resilience } from './attempts/resilience.ts';
-import type { Affinity } from './attempts/target-plan.ts';
 import type { BackgroundUsage } from './background-usage.ts';
 import type { Endpoint, RequestFacts } from './contracts/endpoint.ts';
 import type { AttemptUse, RelayRequest, RequestContent } from './contracts/receiver.ts';
@@ -41,6 +39,8 @@ import {
 } from './reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import { type Route, type Target, targetName } from './routes/route-table.ts';
+import type { Resilience } from './targets/resilience.ts';
+import type { Affinity } from './targets/target-plan.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_REASONS: readonly FallbackReason[] = [];

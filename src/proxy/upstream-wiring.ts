@@ -6,9 +6,9 @@ import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Drains } from '../upstream/state/drains.ts';
 import { StateLog } from '../upstream/state/state-log.ts';
-import { Resilience, type ResilienceOptions } from './attempts/resilience.ts';
-import { upstreamStates } from './attempts/upstream-states.ts';
 import { Routing } from './routes/routing.ts';
+import { Resilience, type ResilienceOptions } from './targets/resilience.ts';
+import { upstreamStates } from './targets/upstream-states.ts';
 
 /** Within this time the end of a cool-down is reported, in milliseconds. */
 const OBSERVE_MS = 1000;

@@ -7,8 +7,8 @@ import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
-import type { Resilience } from '../proxy/attempts/resilience.ts';
-import { isOwnRejection, type PlannedTarget, rejectedAttempt } from '../proxy/attempts/target-plan.ts';
+import type { Resilience } from '../proxy/targets/resilience.ts';
+import { isOwnRejection, type PlannedTarget, rejectedAttempt } from '../proxy/targets/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {

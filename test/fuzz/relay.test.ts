@@ -102,10 +102,6 @@ class Run implements Source {
     return true;
   }
 
-  tooLarge(bound: string): void {
-    this.unrelayable(bound);
-  }
-
   crashed(error: unknown): void {
     throw error;
   }

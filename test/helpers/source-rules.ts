@@ -82,6 +82,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   proxy: [
     ['proxy'],
     ['proxy/attempts', 'proxy/endpoints', 'proxy/objects', 'proxy/reservation'],
+    ['proxy/targets'],
     ['proxy/answer'],
     ['proxy/answer/stream'],
     ['proxy/contracts'],

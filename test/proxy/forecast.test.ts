@@ -1,11 +1,11 @@
 // What the next hundred requests would do, against what the plan of requests does with real breakers in the same states.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { forecast, meanForecast } from '../../src/proxy/attempts/forecast.ts';
-import { Resilience } from '../../src/proxy/attempts/resilience.ts';
-import { REJECTION_CODES, TargetPlan } from '../../src/proxy/attempts/target-plan.ts';
-import { upstreamStates } from '../../src/proxy/attempts/upstream-states.ts';
 import type { Route, Target } from '../../src/proxy/routes/route-table.ts';
+import { forecast, meanForecast } from '../../src/proxy/targets/forecast.ts';
+import { Resilience } from '../../src/proxy/targets/resilience.ts';
+import { REJECTION_CODES, TargetPlan } from '../../src/proxy/targets/target-plan.ts';
+import { upstreamStates } from '../../src/proxy/targets/upstream-states.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import type { UpstreamState } from '../../src/upstream/state/upstream-state.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';

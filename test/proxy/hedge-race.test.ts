@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { type Contender, mergeFailures, Race } from '../../src/proxy/attempts/hedge.ts';
-import { TargetPlan } from '../../src/proxy/attempts/target-plan.ts';
+import { TargetPlan } from '../../src/proxy/targets/target-plan.ts';
 import { CircuitBreaker } from '../../src/upstream/breaker/circuit-breaker.ts';
 import { type Failure, failure } from '../../src/upstream/error-outcome.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';

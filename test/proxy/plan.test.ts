@@ -4,8 +4,8 @@ import {
   type PlannedTarget,
   TargetPlan,
   type TargetPlanOptions,
-} from '../../src/proxy/attempts/target-plan.ts';
-import { TargetStatuses } from '../../src/proxy/attempts/target-statuses.ts';
+} from '../../src/proxy/targets/target-plan.ts';
+import { TargetStatuses } from '../../src/proxy/targets/target-statuses.ts';
 import { CircuitBreaker } from '../../src/upstream/breaker/circuit-breaker.ts';
 import type { ResultClass } from '../../src/upstream/breaker/permit.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';

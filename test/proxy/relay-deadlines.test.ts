@@ -349,7 +349,7 @@ describe('Deadlines', () => {
     const { deadlines, advance, passed } = clock(undefined, DEFAULTS);
     deadlines.awaitHead(true);
     advance(599_000);
-    deadlines.awaitOutput();
+    deadlines.awaitAnswer(true);
     for (let s = 0; s < 2_000; s += 20) {
       advance(20_000);
       deadlines.refresh();
@@ -380,7 +380,7 @@ describe('Deadlines', () => {
 
   test('idle does not pass while `first_token` is waited for', () => {
     const { deadlines, advance, passed } = clock(undefined, { ...LIMITS, first_token: 50 });
-    deadlines.awaitOutput();
+    deadlines.awaitAnswer(true);
     advance(49);
     expect(passed).toEqual([]);
     advance(1);

@@ -277,7 +277,6 @@ function run(given: Answer): Outcome {
     progress: () => void output.progress(now),
     isUndecided: false,
     commit: () => true,
-    tooLarge: fail,
     lastFrame: () => undefined,
     unusable: fail,
     unrelayable: fail,

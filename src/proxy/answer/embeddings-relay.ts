@@ -3,6 +3,7 @@
 import type { GatewayError } from '../../errors.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { tooLarge } from '../contracts/answer-bounds.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
 import { readUsable } from './error-reader.ts';
@@ -89,7 +90,7 @@ export class EmbeddingsRelay implements Receiver {
   #decide(held: readonly Buffer[]): void {
     this.#held = undefined;
     if (this.#announced > this.#request.config.max_answer.embeddings) {
-      this.#source.tooLarge('embeddings');
+      this.#source.unrelayable(tooLarge('embeddings', this.#request.config.max_answer));
       return;
     }
     const pieces = readUsable(this.#source, () => held.flatMap((piece) => this.#scan.next(piece)));
@@ -105,7 +106,7 @@ export class EmbeddingsRelay implements Receiver {
   #pass(chunk: Buffer): void {
     if (this.#client.isOver) return;
     if (this.#size > this.#request.config.max_answer.embeddings) {
-      this.#source.tooLarge('embeddings');
+      this.#source.unrelayable(tooLarge('embeddings', this.#request.config.max_answer));
       return;
     }
     const began = performance.now();

@@ -1,11 +1,10 @@
 // The reader of an answer with a status other than 200: collects its body, within bounds, to classify it as a whole. It sends nothing
 // to the client.
-import { formatSize } from '../../config/schema/units.ts';
 import { GatewayError } from '../../errors.ts';
-import { certainBlame, type Failure, judgeErrorResponse } from '../../upstream/error-outcome.ts';
+import { certainBlame, type Failure, failure, judgeErrorResponse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { AnswerBounds, AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
+import type { AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
 
 /** A larger body is not an error object and is not read. */
 const MAX_ERROR_BYTES = 1024 * 1024;
@@ -60,13 +59,6 @@ export function withoutCredential(failure: Failure, upstream: Upstream): Failure
   return { ...judged, error: new GatewayError(error.code, error.message, { cause, status, retryAfterMs }) };
 }
 
-/** A sentence for the client that names the setting to raise. */
-export function tooLarge(bound: keyof AnswerBounds, bounds: AnswerBounds): string {
-  const what = bound === 'frame' ? 'a stream event' : 'an answer';
-  const size = formatSize(bounds[bound]);
-  return `The upstream sent ${what} that is larger than ${size}; the operator can raise max_answer.${bound}.`;
-}
-
 /** @returns what is read; undefined where it throws that the answer is unusable, which the source then knows */
 export function readUsable<Read>(source: Source, read: () => Read): Read | undefined {
   try {
@@ -76,6 +68,12 @@ export function readUsable<Read>(source: Source, read: () => Read): Read | undef
     source.unusable(error.cause);
     return undefined;
   }
+}
+
+/** Of an attempt that sent nothing to the client: no stream has started there, so `stream_incomplete` would be wrong. */
+export function unansweredFailure(error: GatewayError, tryNextTarget: boolean): Failure {
+  const told = error.code === 'stream_incomplete' ? unusable(error.cause) : error;
+  return failure(told, tryNextTarget);
 }
 
 /** The error for an unusable answer. */

@@ -19,6 +19,7 @@ import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
 import { sealsIn } from '../../wire/created-objects.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Quantities } from '../../wire/token-usage.ts';
+import { tooLarge } from '../contracts/answer-bounds.ts';
 import type { Endpoint } from '../contracts/endpoint.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
@@ -57,7 +58,8 @@ export class JsonAnswer implements Receiver {
 
   data(chunk: Buffer): void {
     this.#size += chunk.length;
-    if (this.#size > this.#request.config.max_answer.json) this.#source.tooLarge('json');
+    if (this.#size > this.#request.config.max_answer.json)
+      this.#source.unrelayable(tooLarge('json', this.#request.config.max_answer));
     else if (this.#size <= LARGE_BODY) this.#chunks.push(chunk);
     else this.#addLarge(chunk);
   }

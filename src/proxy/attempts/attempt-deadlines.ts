@@ -93,9 +93,13 @@ export class AttemptDeadlines {
     this.enter(isStream && headers === undefined && first_token !== undefined ? 'first_token' : 'headers');
   }
 
-  /** The headers of a stream arrived. `first_token` is the only phase deadline until the first output; without it, `idle` is. */
-  awaitOutput(): void {
-    this.enter(this.#limits.first_token === undefined ? 'idle' : 'first_token');
+  /**
+   * The headers arrived. For a stream, `first_token` is the only phase deadline until the first output; without it, `idle` is. An answer
+   * at once ends the target search.
+   */
+  awaitAnswer(isStream: boolean): void {
+    if (!isStream) this.endSearch();
+    this.enter(isStream && this.#limits.first_token !== undefined ? 'first_token' : 'idle');
   }
 
   /** A long body is being sent. The deadline runs only while the upstream applies backpressure. */

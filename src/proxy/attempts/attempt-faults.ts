@@ -59,6 +59,13 @@ export function faultOfDeadline(
   return broken(error, which !== 'total' && which !== 'search' && stage.hasHead);
 }
 
+/** The upstream executed the request, and its answer cannot be relayed. @param why a sentence for the client */
+export function faultOfAnswer(why: string, stage: AttemptStage): AttemptFault {
+  const message = `${why} The upstream may have billed the answer, so the request was not repeated.`;
+  const error = new GatewayError('upstream_unusable_response', message, { cause: why });
+  return broken(error, stage.retryAfterSend);
+}
+
 /** The request was sent, and no response came. */
 function maybeExecuted(error: GatewayError, { retryAfterSend }: AttemptStage): Failure {
   return { ...failure(error, retryAfterSend), mayHaveExecuted: true };

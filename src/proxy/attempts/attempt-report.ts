@@ -1,5 +1,5 @@
 // What an attempt leaves behind: the access log line that it signs, its trace span, and its usage.
-import { maskKeys } from '../../telemetry/log/key-mask.ts';
+import { maskedName, maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import { type AttemptEnd, isAnswer, type RelayRequest, resultCodeOf } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
@@ -8,7 +8,7 @@ import type { AttemptOutput } from './attempt-output.ts';
 export class AttemptReport {
   readonly #request: RelayRequest;
   readonly #target: Target;
-  span: AttemptSpan | undefined;
+  #span: AttemptSpan | undefined;
   #status: number | undefined;
   #upstreamRequestId: string | undefined;
   #outcome: string | undefined;
@@ -16,6 +16,28 @@ export class AttemptReport {
   constructor(request: RelayRequest, target: Target) {
     this.#request = request;
     this.#target = target;
+  }
+
+  /** @param number of the attempt within its request, from 1. @returns its span */
+  begin(number: number): AttemptSpan | undefined {
+    const { exchange, endpoint, facts } = this.#request;
+    const { upstream, model } = this.#target;
+    const { name, provider, server } = upstream;
+    this.#span = exchange.span?.attempt({
+      upstream: name,
+      provider,
+      // The client chooses the name where the model is a pattern.
+      model: maskedName(model),
+      stream: facts.stream,
+      endpoint: endpoint.name,
+      server,
+      number,
+    });
+    return this.#span;
+  }
+
+  firstOutput(): void {
+    this.#span?.firstOutput();
   }
 
   head(status: number, upstreamRequestId: string | undefined): void {
@@ -42,7 +64,7 @@ export class AttemptReport {
     const { upstream, model: target, price } = this.#target;
     const outcome = resultCodeOf(result);
     const { usage } = output;
-    this.span?.end({ outcome, status: this.#status, usage });
+    this.#span?.end({ outcome, status: this.#status, usage });
     if (usage !== null && isAnswer(result)) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;

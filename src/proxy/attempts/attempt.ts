@@ -1,16 +1,15 @@
 // One request to one target: sends it, enforces its deadlines, and passes the answer to its reader. It ends exactly once and then
 // releases everything: timers, listeners, the upstream's concurrency slot.
-import { GatewayError, wrapError } from '../../errors.ts';
+import { GatewayError } from '../../errors.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import { failure } from '../../upstream/error-outcome.ts';
-import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
+import type { Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
 import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Quantities, Usage } from '../../wire/token-usage.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
-import { ErrorReader, tooLarge, unusable, withoutCredential } from '../answer/error-reader.ts';
+import { ErrorReader, unansweredFailure, unusable, withoutCredential } from '../answer/error-reader.ts';
 import {
-  type AnswerBounds,
   type AttemptEnd,
   type AttemptObserver,
   type AttemptResult,
@@ -21,11 +20,11 @@ import {
   type Source,
 } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
-import { AttemptDeadlines, type Deadline, END_MS } from './attempt-deadlines.ts';
-import { type AttemptFault, type AttemptStage, faultOfCall, faultOfDeadline } from './attempt-faults.ts';
+import { AttemptCall } from './attempt-call.ts';
+import { AttemptDeadlines, type Deadline } from './attempt-deadlines.ts';
+import { type AttemptFault, faultOfAnswer, faultOfCall, faultOfDeadline } from './attempt-faults.ts';
 import { AttemptOutput } from './attempt-output.ts';
 import { AttemptReport } from './attempt-report.ts';
-import { beginSpan } from './attempt-span.ts';
 import type { Contender, Race } from './hedge.ts';
 
 export class Attempt implements Sink, Source, Contender {
@@ -35,17 +34,13 @@ export class Attempt implements Sink, Source, Contender {
   readonly #observer: AttemptObserver;
   readonly #race: Race | undefined;
   readonly #report: AttemptReport;
-  #sentAt = performance.now();
-  #isSent = false;
+  readonly #call: AttemptCall;
   readonly #output = new AttemptOutput();
   /** Set after the client has left while the upstream is still read for its usage. */
   #usageRead: UsageRead | undefined;
-  #call: Call | undefined;
   #deadlines: AttemptDeadlines | undefined;
   #receiver: Receiver | undefined;
   #isStream = false;
-  /** Runs between the end of the attempt and the end of the upstream's body. */
-  #lingering: NodeJS.Timeout | undefined;
   #settle: ((result: AttemptEnd) => void) | undefined;
 
   /** @param race set if another attempt of the same request may run at the same time */
@@ -57,6 +52,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#observer = observer;
     this.#race = race;
     this.#report = new AttemptReport(request, target);
+    this.#call = new AttemptCall(request, target);
   }
 
   /**
@@ -66,38 +62,26 @@ export class Attempt implements Sink, Source, Contender {
    * @throws nothing: every error is a result
    */
   run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
-    const { exchange, endpoint, contentType, facts } = this.#request;
-    const { upstream, forwarded, timeouts = upstream.config.timeouts } = this.#target;
-    try {
-      upstream.acquire();
-    } catch (error) {
-      const busy = failure(wrapError(error, 'upstream_busy'), true);
-      return Promise.resolve(failed({ ...busy, skipsRetryBudget: true }));
-    }
+    const { upstream, timeouts = upstream.config.timeouts } = this.#target;
+    const busy = this.#call.acquire();
+    if (busy !== undefined) return Promise.resolve(failed(busy));
     this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
       this.#race?.enter(this);
-      exchange.onStop(this.#onStop);
+      this.#request.exchange.onStop(this.#onStop);
       this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
-      this.#report.span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
-      const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
-      const [requestId, client, trace] = [exchange.id, exchange.request.headers, this.#report.span];
-      const transport = endpoint.session?.transportOf(upstream);
-      const about = { requestId, client, forwarded, trace, transport };
-      this.#call = upstream.send({ endpoint, body, contentType, accept, fresh, ...about }, this);
+      this.#call.send(body, fresh, this.#report.begin(this.#observer.onBegin()), this);
     });
   }
 
   onSent(): void {
-    this.#isSent = true;
-    this.#sentAt = performance.now();
-    this.#output.sent(this.#sentAt);
+    this.#output.sent(this.#call.sent());
     if (this.#receiver === undefined) this.#deadlines?.awaitHead(this.#request.facts.stream);
   }
 
   onUpload(): void {
-    this.#isSent = true;
+    this.#call.isSent = true;
     this.#deadlines?.upload(false);
   }
 
@@ -107,13 +91,16 @@ export class Attempt implements Sink, Source, Contender {
 
   onHead(status: number, headers: ResponseHeaders): void {
     // A transport without connections does not report the sending first.
-    if (!this.#isSent) this.#output.sent(this.#sentAt);
-    this.#isSent = true;
-    try {
-      this.#takeHead(status, headers);
-    } catch (error) {
-      this.crashed(error);
-    }
+    if (!this.#call.isSent) this.#output.sent(this.#call.sentAt);
+    this.#call.isSent = true;
+    this.#guard(() => {
+      this.#report.head(status, this.#target.upstream.requestIdIn(headers));
+      if (this.#race === undefined) this.sign();
+      if (status !== 200) {
+        this.#receiver = new ErrorReader(status, headers, this);
+        this.#deadlines?.enter('error_body');
+      } else this.#receiver = new AnswerStart(this.#request, headers, this);
+    });
   }
 
   onData(chunk: Buffer): void {
@@ -127,34 +114,22 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onEnd(): void {
-    if (this.#settle === undefined) clearTimeout(this.#lingering);
-    else this.#endOfBody();
+    if (this.#settle === undefined) this.#call.ended();
+    else this.#guard(() => this.#receiver?.end());
   }
 
-  #endOfBody(): void {
+  /** A bug in a receiver ends this attempt only. */
+  #guard(work: () => void): void {
     try {
-      this.#receiver?.end();
+      work();
     } catch (error) {
       this.crashed(error);
     }
   }
 
-  #takeHead(status: number, headers: ResponseHeaders): void {
-    this.#report.head(status, this.#target.upstream.requestIdIn(headers));
-    if (this.#race === undefined) this.sign();
-    if (status !== 200) {
-      this.#receiver = new ErrorReader(status, headers, this);
-      this.#deadlines?.enter('error_body');
-    } else this.#receiver = new AnswerStart(this.#request, headers, this);
-  }
-
   expects(isStream: boolean): void {
     this.#isStream = isStream;
-    if (isStream) this.#deadlines?.awaitOutput();
-    else {
-      this.#deadlines?.endSearch();
-      this.#deadlines?.enter('idle');
-    }
+    this.#deadlines?.awaitAnswer(isStream);
   }
 
   reads(receiver: Receiver): void {
@@ -162,9 +137,9 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onError(error: GatewayError, delivery: Delivery): void {
-    if (this.#settle === undefined) clearTimeout(this.#lingering);
+    if (this.#settle === undefined) this.#call.ended();
     else {
-      if (delivery === 'not_sent') this.#isSent = false;
+      if (delivery === 'not_sent') this.#call.isSent = false;
       this.#break(faultOfCall(error, delivery, this.#stage));
     }
   }
@@ -173,13 +148,13 @@ export class Attempt implements Sink, Source, Contender {
     // While the client does not read, silence is not the upstream's fault.
     this.#deadlines?.hold();
     this.#output.hold(performance.now());
-    this.#call?.pause();
+    this.#call.pause();
   }
 
   resume(): void {
     this.#output.resume(performance.now());
     this.#deadlines?.resume();
-    this.#call?.resume();
+    this.#call.resume();
   }
 
   used(usage: Usage | null, outputs: number, textBytes = 0, measured?: Quantities): void {
@@ -189,8 +164,8 @@ export class Attempt implements Sink, Source, Contender {
   progress(): void {
     const now = performance.now();
     if (this.#output.progress(now)) {
-      this.#observer.onOutput(now - this.#sentAt);
-      this.#report.span?.firstOutput();
+      this.#observer.onOutput(now - this.#call.sentAt);
+      this.#report.firstOutput();
     }
     if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
   }
@@ -219,13 +194,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   unrelayable(why: string): void {
-    const message = `${why} The upstream may have billed the answer, so the request was not repeated.`;
-    const error = new GatewayError('upstream_unusable_response', message, { cause: why });
-    this.#fail(error, this.#request.config.retry.after_send);
-  }
-
-  tooLarge(bound: keyof AnswerBounds): void {
-    this.unrelayable(tooLarge(bound, this.#request.config.max_answer));
+    this.#break(faultOfAnswer(why, this.#stage));
   }
 
   /** A bug in the gateway fails this request only: it must reach neither the transport nor the process. */
@@ -257,32 +226,27 @@ export class Attempt implements Sink, Source, Contender {
     if (this.#settle === undefined) return;
     // Upstream errors and JSON answers have no first token to measure, and nor does a wait for a connection.
     const isSilent = this.#receiver === undefined || (this.#isStream && !this.#output.hasBegun);
-    if (isSilent && this.#deadlines?.phase !== 'connect')
-      this.#observer.onLost(performance.now() - this.#sentAt);
+    if (isSilent && this.#deadlines?.phase !== 'connect') this.#observer.onLost(this.#call.elapsedMs);
     this.#finish({ kind: 'superseded' });
   }
 
   soleAttempt(): void {
     // The request is stopped already and ends by itself.
     if (this.#settle === undefined || this.#request.exchange.stopReason !== undefined) return;
-    try {
-      this.#receiver?.soleAttempt?.();
-    } catch (error) {
-      this.crashed(error);
-    }
+    this.#guard(() => this.#receiver?.soleAttempt?.());
   }
 
   readonly #onDeadline = (which: Deadline) => {
-    if (which === 'end') this.#endOfBody();
+    if (which === 'end') this.#guard(() => this.#receiver?.end());
     else {
       const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
       if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
-        this.#observer.onSilence(performance.now() - this.#sentAt);
+        this.#observer.onSilence(this.#call.elapsedMs);
       this.#break(faultOfDeadline(which, this.#deadlines?.awaitsClient === true, this.#stage));
     }
   };
 
-  get #stage(): AttemptStage {
+  get #stage() {
     return { hasHead: this.#receiver !== undefined, retryAfterSend: this.#request.config.retry.after_send };
   }
 
@@ -313,9 +277,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#request.exchange.offStop(this.#onStop);
     const result = this.#receiver?.broken(error);
     if (result !== undefined) this.#finish(result);
-    // No stream has started for the client, so `stream_incomplete` would be wrong.
-    else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
-    else this.#finish(failed(failure(unusable(error.cause), next)));
+    else this.#finish(failed(unansweredFailure(error, next)));
   }
 
   /** @param isAtEnd the rest of the upstream's answer is not needed, so its connection is reusable at the end of the body */
@@ -328,16 +290,11 @@ export class Attempt implements Sink, Source, Contender {
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
     if (isWhole && !this.#output.hasBegun) this.#observer.onOutput(undefined);
-    if ((isWhole || isAtEnd) && this.#isStream) {
-      // Waits for the end of the upstream's body, to reuse the connection.
-      this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
-      this.#call?.resume();
-    } else this.#call?.abort();
-    const { upstream } = this.#target;
-    upstream.release(resultCodeOf(result), this.#isSent ? performance.now() - this.#sentAt : undefined);
-    this.#report.end(result, this.#output, this.#isSent, this.#race === undefined);
+    this.#call.finish(resultCodeOf(result), (isWhole || isAtEnd) && this.#isStream);
+    this.#report.end(result, this.#output, this.#call.isSent, this.#race === undefined);
     this.#usageRead?.end(this.#output.usage !== null);
     this.#race?.leave(this);
+    const { upstream } = this.#target;
     settle(result.kind === 'failed' ? failed(withoutCredential(result.failure, upstream)) : result);
   }
 }

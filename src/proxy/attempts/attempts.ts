@@ -6,11 +6,7 @@ import { blameFor, type Failure, failure, unauthorized } from '../../upstream/er
 import { type AttemptEnd, failed, type RelayRequest, type RequestContent } from '../contracts/receiver.ts';
 import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
 import type { Route, Target } from '../routes/route-table.ts';
-import { Attempt } from './attempt.ts';
-import { mergeFailures, Race } from './hedge.ts';
-import { Refusals } from './refusals.ts';
-import type { Resilience } from './resilience.ts';
-import { RetryAllowance } from './retry-allowance.ts';
+import type { Resilience } from '../targets/resilience.ts';
 import {
   type Affinity,
   type Exhausted,
@@ -18,7 +14,11 @@ import {
   type PlannedTarget,
   rejectedAttempt,
   type TargetPlan,
-} from './target-plan.ts';
+} from '../targets/target-plan.ts';
+import { Attempt } from './attempt.ts';
+import { mergeFailures, Race } from './hedge.ts';
+import { Refusals } from './refusals.ts';
+import { RetryAllowance } from './retry-allowance.ts';
 
 interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */

@@ -4,8 +4,8 @@ import { isAboutRequest } from '../../upstream/error-class.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import { type AttemptEnd, failed } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
+import type { Exhausted, PlannedTarget, TargetPlan } from '../targets/target-plan.ts';
 import type { Contender } from './hedge.ts';
-import type { Exhausted, PlannedTarget, TargetPlan } from './target-plan.ts';
 
 interface Refusal {
   readonly target: Target;

@@ -4,8 +4,8 @@ import type { Failure } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
 import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
-import type { Resilience } from './resilience.ts';
-import type { Exhausted } from './target-plan.ts';
+import type { Resilience } from '../targets/resilience.ts';
+import type { Exhausted } from '../targets/target-plan.ts';
 
 /** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
 const MAX_WAIT_MS = 2000;

@@ -1,4 +1,4 @@
-// The interface between an attempt (attempt.ts) and the reader of its answer; types only.
+// The interface between an attempt (attempt.ts) and the reader of its answer.
 import type { Prices } from '../../config/prices.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { FallbackReason } from '../../config/schema/model-schema.ts';
@@ -35,9 +35,6 @@ export interface RequestContent {
   /** A form; replaces both. */
   readonly form?: FormBody | undefined;
 }
-
-/** The largest stream event and JSON answers, in bytes. */
-export type AnswerBounds = DynamicConfig['max_answer'];
 
 /** The client's request, as an attempt needs it. */
 export interface RelayRequest {
@@ -209,8 +206,6 @@ export interface Source {
    * @param why a sentence for the client
    */
   unrelayable(why: string): void;
-  /** The answer exceeds this bound. */
-  tooLarge(bound: keyof AnswerBounds): void;
   /** The gateway's own code failed. */
   crashed(error: unknown): void;
   /** The body ended as if complete, but is not. */

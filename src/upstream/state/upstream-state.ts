@@ -1,5 +1,5 @@
 // The state of an upstream as `/upstreams`, `/metrics`, `tollgate upstreams` and `tollgate explain` show it, and how the states of several
-// processes become one. proxy/attempts/upstream-states.ts computes the state of one process.
+// processes become one. proxy/targets/upstream-states.ts computes the state of one process.
 import { z } from 'zod';
 
 /**

@@ -9,6 +9,7 @@ import { readChunk } from '../../../wire/chat-chunk.ts';
 import { sealsIn } from '../../../wire/created-objects.ts';
 import { surplusFields } from '../../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../../wire/sse-frames.ts';
+import { tooLarge } from '../../contracts/answer-bounds.ts';
 import type { FrameReader } from '../../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../../contracts/receiver.ts';
 import { ClientStream, EVENTS } from './client-stream.ts';
@@ -89,7 +90,8 @@ export class StreamRelay implements Receiver {
       if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      if (error.code === 'upstream_unusable_response') this.#source.tooLarge('frame');
+      if (error.code === 'upstream_unusable_response')
+        this.#source.unrelayable(tooLarge('frame', this.#request.config.max_answer));
       else this.#source.unusable(error.cause);
     }
   }
