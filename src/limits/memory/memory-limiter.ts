@@ -1,6 +1,5 @@
 // The limiter in the memory of this process: the scopes it remembers and the requests it has admitted. It is synchronous where
 // the totals of all scopes are known. scope-counters.ts counts, verdict.ts decides.
-import type { HolderTotals } from '../../store/usage-record.ts';
 import type { ActiveLimits } from '../active-limits.ts';
 import { type Moment, utcDateAt } from '../calendar.ts';
 import type { InitialTotals } from '../initial-totals.ts';
@@ -22,6 +21,7 @@ import { AdmittedInRoom, JointRoom } from './joint-room.ts';
 import { KnownScopes } from './known-scopes.ts';
 import { MemoryLease } from './memory-lease.ts';
 import { ScopeCounters } from './scope-counters.ts';
+import { ScopeTotals } from './scope-totals.ts';
 import type { Windows } from './windows.ts';
 
 export interface MemoryLimiterOptions {
@@ -50,6 +50,7 @@ export class MemoryLimiter implements Limiter {
   readonly #options: Required<MemoryLimiterOptions>;
   #shared: SharedCounters | undefined;
   readonly #known: KnownScopes;
+  readonly #totals: ScopeTotals;
   #rooms = new WeakMap<Scopes, JointRoom>();
   /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
@@ -64,6 +65,7 @@ export class MemoryLimiter implements Limiter {
       ...options,
     };
     this.#known = new KnownScopes(this.#options.maxScopes, options.metrics.limitHolders);
+    this.#totals = new ScopeTotals(options.initialTotals, this.#options.checkMs, () => this.#moment());
   }
 
   /** Scopes that are remembered. */
@@ -90,9 +92,11 @@ export class MemoryLimiter implements Limiter {
     }
     const all = this.#allCounters(scopes);
     if (scopes.needTotals) {
-      const missing = this.#missing(scopes, all, moment);
+      const missing = this.#totals.missing(scopes, all, moment);
       if (missing.length > 0) {
-        return Promise.all(missing.map((scope) => this.#read(scope))).then(() =>
+        return Promise.all(
+          missing.map((scope) => this.#totals.read(scope, () => this.#countersOf(scope))),
+        ).then(() =>
           this.#decide(
             scopes,
             // One may have been forgotten meanwhile.
@@ -118,9 +122,7 @@ export class MemoryLimiter implements Limiter {
         scopes.list[index]?.active.needTotals === true && !counters.knowsTotals(this.#moment().date),
     );
     if (missing.length === 0) return states();
-    const reads = missing.map(async (counters) =>
-      this.#setTotals(counters, await this.#options.initialTotals.read(counters.scope)),
-    );
+    const reads = missing.map((counters) => this.#totals.read(counters.scope, () => counters));
     return Promise.all(reads).then(states);
   }
 
@@ -144,49 +146,6 @@ export class MemoryLimiter implements Limiter {
     const wallMs = wallNow();
     // Whole milliseconds: sums of others are not exact, and a whole window could look longer than it is.
     return { now: Math.floor(now()), wallMs, date: utcDateAt(wallMs) };
-  }
-
-  /** The scopes whose totals are needed and not known. Those that are provisional are read beside. */
-  #missing({ list }: Scopes, all: readonly ScopeCounters[], { date }: Moment): Scope[] {
-    return list.filter(({ active }, index) => {
-      const counters = all[index];
-      if (!active.needTotals || counters === undefined) return false;
-      if (!counters.knowsTotals(date)) return true;
-      if (counters.isProvisional) this.#learn(counters);
-      return false;
-    });
-  }
-
-  async #read(scope: Scope): Promise<void> {
-    const totals = await this.#options.initialTotals.read(scope);
-    this.#setTotals(this.#countersOf(scope), totals);
-  }
-
-  #setTotals(counters: ScopeCounters, totals: HolderTotals | undefined): void {
-    const { date } = this.#moment();
-    // Another request may have been first.
-    if (!counters.knowsTotals(date)) counters.setTotals(totals, date);
-  }
-
-  /** Reads totals that were not available, while requests continue. */
-  #learn(counters: ScopeCounters): void {
-    if (this.#options.initialTotals.isBackingOff(counters.scope)) return;
-    void this.#options.initialTotals.read(counters.scope).then((totals) => {
-      if (totals !== undefined && counters.isProvisional) counters.setTotals(totals, this.#moment().date);
-    });
-  }
-
-  /** A scope that nothing limited for a while, and that was not counted then, lacks what the store knows. */
-  #compare({ list }: Scopes, all: readonly ScopeCounters[], { now, date }: Moment): void {
-    for (const [index, counters] of all.entries()) {
-      if (list[index]?.active.needTotals !== true || now < counters.checkAt) continue;
-      counters.checkAt = now + this.#options.checkMs;
-      if (this.#options.initialTotals.isBackingOff(counters.scope)) continue;
-      void this.#options.initialTotals.read(counters.scope, 'compare').then((totals) => {
-        // Totals of the day before must not count in the next one.
-        if (totals !== undefined && this.#moment().date === date) counters.raiseTotals(totals, date);
-      });
-    }
   }
 
   #decide(
@@ -224,7 +183,7 @@ export class MemoryLimiter implements Limiter {
       const windows = all.map((counters) => counters.reserve(moment, amounts));
       lease = this.#lease(amounts, all, windows);
       this.#setRoom(scopes, all, windows);
-      this.#compare(scopes, all, moment);
+      this.#totals.compare(scopes, all, moment);
     } else if (!lease.isSettled) lease.change(moment, all, amounts);
     this.#known.trim();
     return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
