@@ -11,6 +11,8 @@ import type { AddedUsage, UsageRow } from '../store/usage-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { BatchSender } from './outbox/batch-sender.ts';
 import { OutboxDisk } from './outbox/outbox-disk.ts';
+import { OUTBOX_LIMITS, type UsageOutboxLimits } from './outbox/outbox-limits.ts';
+import { type DroppedUsage, OutboxLog } from './outbox/outbox-log.ts';
 import { isAmong, outboxColumns, type PendingFilter } from './outbox/outbox-row.ts';
 import { type PendingUsage, readPending } from './pending-usage.ts';
 import { ModelNames } from './records/model-names.ts';
@@ -18,40 +20,14 @@ import { rowsOf, type UsageRecord } from './records/request-usage.ts';
 import { UsageTotals } from './records/usage-totals.ts';
 import { daysBefore } from './records/utc-hours.ts';
 
-type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed';
-
 /** For metrics. */
-export interface UsageOutboxEvents {
+export interface UsageOutboxEvents extends DroppedUsage {
   /** @param nanos in billionths of the unit of the currency */
   onCost?(model: string, upstream: string, nanos: number): void;
   onBatch(outcome: AddedUsage | 'failed'): void;
-  /** Requests whose usage is not counted. */
-  onDropped(reason: UsageDropReason, requests: number): void;
   /** The backlog: batches, bytes of the files, and rows in memory. */
   onWaiting(state: { readonly segments: number; readonly bytes: number; readonly rows: number }): void;
 }
-
-/** In milliseconds, rows and bytes. */
-export const OUTBOX_LIMITS = {
-  /** Delay from a record to the file. */
-  writeMs: 250,
-  /** Delay from the file to the store. */
-  sendMs: 1000,
-  /** Maximum pause after a failed write to the store. */
-  pauseMs: 5000,
-  /** Interval of scans of the directory. */
-  scanMs: 5000,
-  /** Number of rows that are written without delay. */
-  writeRows: 500,
-  /** Maximum number of rows in memory. */
-  memoryRows: 20_000,
-  /** Maximum bytes in the directory. */
-  diskBytes: 256 * 1024 * 1024,
-  /** Deadline of a report. */
-  readMs: 5000,
-};
-
-export type UsageOutboxLimits = Readonly<typeof OUTBOX_LIMITS>;
 
 interface UsageOutboxOptions {
   readonly store: CountingStore;
@@ -70,8 +46,6 @@ const RETENTION_DAYS = 7;
 const STALE_DAYS = 6;
 const FORGET_EVERY_MS = 10 * 60_000;
 const FORGET_AT_ONCE = 5000;
-/** The same message is logged once per this time. */
-const LOG_EVERY_MS = 10_000;
 const CLOSE_PAUSE_MS = 100;
 /** Deadline of a write. After it, usage stays in memory. */
 const DISK_MS = 2000;
@@ -85,7 +59,7 @@ export class UsageOutbox {
   readonly #sender: BatchSender;
   readonly #models = new ModelNames();
   readonly #loops: Repeat[] = [];
-  readonly #logged = new Map<string, { at: number; requests: number }>();
+  readonly #log: OutboxLog;
   /** Recorded since the last write. */
   #fresh = new UsageTotals();
   /** Being written to the file. */
@@ -101,6 +75,8 @@ export class UsageOutbox {
     this.#options = options;
     this.#limits = { ...OUTBOX_LIMITS, ...options.limits };
     this.#clock = clock;
+    const log = new OutboxLog(options.logger, events);
+    this.#log = log;
     const disk = new OutboxDisk(directory);
     const sender = new BatchSender({
       store,
@@ -108,11 +84,11 @@ export class UsageOutbox {
       clock,
       onBatch: (outcome) => {
         events.onBatch(outcome);
-        if (outcome === 'late') this.#warn('usage of a closed month is counted in the present month');
+        if (outcome === 'late') log.warn('usage of a closed month is counted in the present month');
       },
-      onStoreError: (error) => this.#warn('failed to write usage to the store; retrying', error),
-      onDiskError: (error) => this.#warn('failed to read the usage spool', error),
-      onRefused: (requests) => this.#dropped('refused', requests),
+      onStoreError: (error) => log.warn('failed to write usage to the store; retrying', error),
+      onDiskError: (error) => log.warn('failed to read the usage spool', error),
+      onRefused: (requests) => log.dropped('refused', requests),
     });
     this.#disk = disk;
     this.#sender = sender;
@@ -138,15 +114,16 @@ export class UsageOutbox {
       const model = this.#models.nameOf(record);
       for (const row of rowsOf(model === record.model ? record : { ...record, model })) {
         const isFull = this.#rows >= this.#limits.memoryRows && !this.#fresh.has(row);
-        if (this.#isClosed || isFull) this.#dropped(this.#isClosed ? 'closed' : 'memory', row.sums.requests);
+        if (this.#isClosed || isFull)
+          this.#log.dropped(this.#isClosed ? 'closed' : 'memory', row.sums.requests);
         else this.#fresh.add(row);
         const { cost } = row.sums;
         if (cost > 0) this.#options.events.onCost?.(record.entry ?? model, row.upstream, cost);
       }
       if (this.#fresh.size >= this.#limits.writeRows) this.#soon();
     } catch (error) {
-      this.#dropped('refused', 1);
-      this.#warn('failed to read a usage record', error);
+      this.#log.dropped('refused', 1);
+      this.#log.warn('failed to read a usage record', error);
     }
   }
 
@@ -199,7 +176,7 @@ export class UsageOutbox {
     const { batches: segments, bytes } = this.#disk.state;
     const unsaved = this.#fresh.requests + (this.#writing?.totals.requests ?? 0);
     const lost = unsaved + (await this.#disk.callInTime('close').catch(() => 0));
-    if (lost > 0) this.#dropped('closed', lost);
+    if (lost > 0) this.#log.dropped('closed', lost);
     if (segments > 0) this.#options.logger.warn({ segments, bytes }, 'usage remains in the spool');
     this.#report();
   }
@@ -224,13 +201,13 @@ export class UsageOutbox {
       (error) => {
         writing.isWritten = true;
         this.#writing = undefined;
-        if (error !== undefined) this.#warn(IN_MEMORY, error);
+        if (error !== undefined) this.#log.warn(IN_MEMORY, error);
       },
       (error: unknown) => {
         totals.addAll(this.#fresh.rows());
         this.#fresh = totals;
         this.#writing = undefined;
-        this.#warn(IN_MEMORY, error);
+        this.#log.warn(IN_MEMORY, error);
       },
     );
     const writing = { totals, isWritten: false, done };
@@ -242,7 +219,7 @@ export class UsageOutbox {
   async #written(): Promise<void> {
     const late = () => new Error(`the disk took more than ${DISK_MS} ms`);
     await withDeadline(this.#writing?.done ?? Promise.resolve(), DISK_MS, late).catch((error: unknown) =>
-      this.#warn(IN_MEMORY, error),
+      this.#log.warn(IN_MEMORY, error),
     );
   }
 
@@ -288,11 +265,12 @@ export class UsageOutbox {
       const taken = await this.#disk.callInTime('takeOver', staleBefore, this.#limits.diskBytes);
       const { moved: segments, stale, dropped, damaged } = taken;
       if (segments > 0) logger.info({ segments }, 'sending usage that another process left');
-      if (stale > 0) this.#dropped('too_old', stale);
-      if (dropped > 0) this.#dropped('spool_full', dropped);
-      for (const file of damaged) this.#warn(`failed to read parts of ${file} with usage; the file is kept`);
+      if (stale > 0) this.#log.dropped('too_old', stale);
+      if (dropped > 0) this.#log.dropped('spool_full', dropped);
+      for (const file of damaged)
+        this.#log.warn(`failed to read parts of ${file} with usage; the file is kept`);
     } catch (error) {
-      this.#warn('failed to read the usage spool', error);
+      this.#log.warn('failed to read the usage spool', error);
     }
     this.#report();
   }
@@ -307,33 +285,5 @@ export class UsageOutbox {
   #report(): void {
     const { batches: segments, bytes } = this.#disk.state;
     this.#options.events.onWaiting({ segments, bytes, rows: this.#rows });
-  }
-
-  #dropped(reason: UsageDropReason, requests: number): void {
-    this.#options.events.onDropped(reason, requests);
-    this.#log(`dropped ${reason}`, requests, (dropped) =>
-      this.#options.logger.error({ reason, requests: dropped }, 'usage is not counted'),
-    );
-  }
-
-  #warn(message: string, error?: unknown): void {
-    this.#log(message, 0, () =>
-      this.#options.logger.warn(error === undefined ? {} : { err: error }, message),
-    );
-  }
-
-  /** Logs the first time at once, then the sum once per `LOG_EVERY_MS`. */
-  #log(about: string, requests: number, write: (requests: number) => void): void {
-    const now = performance.now();
-    const before = this.#logged.get(about);
-    const sum = (before?.requests ?? 0) + requests;
-    if (before !== undefined && now - before.at < LOG_EVERY_MS) {
-      before.requests = sum;
-      return;
-    }
-    // Bounded: messages contain ids of batches and names of files.
-    if (this.#logged.size > 100) this.#logged.clear();
-    this.#logged.set(about, { at: now, requests: 0 });
-    write(sum);
   }
 }

@@ -16,8 +16,9 @@ import { Writable } from 'node:stream';
 import type { CountingStore } from '../../src/store/store.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
+import type { UsageOutboxLimits } from '../../src/usage/outbox/outbox-limits.ts';
 import type { UsageRecord } from '../../src/usage/records/request-usage.ts';
-import { UsageOutbox, type UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
+import { UsageOutbox } from '../../src/usage/usage-outbox.ts';
 
 export const AT = Date.parse('2030-01-02T03:04:05Z');
 

@@ -1,7 +1,7 @@
 // Records use for ever, and tells of each record when it was made. SIGTERM ends it as a drain does.
 import { writeSync } from 'node:fs';
 import { openStore } from '../../../src/store/open.ts';
-import { OUTBOX_LIMITS } from '../../../src/usage/usage-outbox.ts';
+import { OUTBOX_LIMITS } from '../../../src/usage/outbox/outbox-limits.ts';
 import { open, record } from '../samples.ts';
 
 const [path = '', directory = '', holderId = ''] = process.argv.slice(2);
