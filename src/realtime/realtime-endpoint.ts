@@ -7,8 +7,6 @@ import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
-import type { Resilience } from '../proxy/targets/resilience.ts';
-import { isOwnRejection, type PlannedTarget, rejectedAttempt } from '../proxy/targets/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {
@@ -19,6 +17,8 @@ import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
+import type { Resilience } from '../proxy/targets/resilience.ts';
+import { isOwnRejection, type PlannedTarget, rejectedAttempt } from '../proxy/targets/target-plan.ts';
 import { maskedName, maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/error-outcome.ts';
