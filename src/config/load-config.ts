@@ -163,6 +163,8 @@ export function parseBytes(
   fileValues?: FileValues,
 ): Config {
   if (bytes.length > MAX_FILE) throw fileFault(file, 'is larger than 1 MiB');
+  // What `>` of PowerShell writes: its zeros are UTF-8, too.
+  if (bytes.subarray(0, 4).includes(0)) throw fileFault(file, 'is UTF-16: save it as UTF-8', 1, 1);
   if (!isUtf8(bytes)) {
     const { line, column } = firstInvalid(bytes);
     throw fileFault(file, 'is not UTF-8 here', line, column);

@@ -138,7 +138,7 @@ describe('a file without structure', () => {
     ['\njust text', '2:1 the top level must be a mapping of fields'],
     ['- a', '1:1 the top level must be a mapping of fields'],
     [`${MINIMAL}---\n${MINIMAL}`, '3:1 the file has more than one YAML document; only one is allowed'],
-    ['listen: { host: "a\nb: c', '2:5 not valid YAML: a quoted value does not end'],
+    ['listen: { host: "a\nb: c', '1:17 not valid YAML: the quote that begins here does not end'],
     ['listen:\n\thost: a', '2:1 not valid YAML: this line is indented with a tab; use spaces'],
     ['listen: @a', '1:9 not valid YAML: this value has to be in quotes'],
     [
@@ -233,7 +233,7 @@ describe('names', () => {
     ['maxBody: 1MiB', '1:1 unknown key `maxBody`; did you mean `max_body`?'],
     ['admin: { hots: x }', '1:10 admin: unknown key `hots`; did you mean `host`?'],
     ['drain: { wait: 1s }', '1:10 drain: unknown key `wait`; known here: `delay`, `timeout`'],
-    ['completely_else: 1', '1:1 unknown key `completely_else`'],
+    ['completely_else: 1', '1:1 unknown key `completely_else`; see docs/configuration.md'],
     ['tiers: { free: {} }', '1:10 tiers: unknown key `free`; did you mean `Free`?'],
     ['tiers: { Gold: {} }', '1:10 tiers: unknown key `Gold`; known here: `Free`, `Lite`, `Pro`'],
     [
@@ -299,14 +299,26 @@ describe('left out and missing', () => {
       'upstreams: { u: { builtin: echo } }\nmodels: { m: { targets: [{ upstream: u }, { upstream: u, model: "" }] } }',
       ['2:26 models.m.targets[0].model: is missing', '2:65 models.m.targets[1].model: must not be empty'],
     ],
-    ['upstreams: x\nmodels: [x]', ['1:12 upstreams: must be a mapping', '2:9 models: must be a mapping']],
+    [
+      'upstreams: x\nmodels: [x]',
+      [
+        '1:12 upstreams: must be a mapping',
+        '2:9 models: must be a mapping, with a name and a colon in place of each dash',
+      ],
+    ],
   ])('%j', (text, places) => expect(placesOf(text)).toEqual(places));
 
   it.each([
-    ['listen: [a]', '1:9 listen: must be a mapping of fields'],
+    [
+      'listen: [a]',
+      '1:9 listen: must be a mapping of fields: `host`, `port`, `trusted_proxies`, `keep_alive`, `max_connections`, `tls`',
+    ],
     ['listen: { host: [a] }', '1:17 listen.host: must be a single value'],
     ['listen: { host: { a: b } }', '1:17 listen.host: must be a single value'],
-    ['listen: { trusted_proxies: 10.0.0.1 }', '1:28 listen.trusted_proxies: must be a list'],
+    [
+      'listen: { trusted_proxies: 10.0.0.1 }',
+      '1:28 listen.trusted_proxies: must be a list: put it in brackets',
+    ],
     ['listen: { trusted_proxies: [10.0.0.1, ~] }', '1:39 listen.trusted_proxies[1]: is empty'],
     ['tiers: { Free: }', '1:10 tiers.Free: is empty; write `{}` for a tier without limits, or leave it out'],
     ['tiers: {}', '1:1 tiers: offers no tier; leave it out to offer all three'],

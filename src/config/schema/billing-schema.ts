@@ -1,7 +1,7 @@
 // The fields of `billing`, which billing-check.ts checks against tiers and addresses, of `branding`, with which its pages are shown, and
 // of budgets.
 import { z } from 'zod';
-import { address, amount, credential, decimal, duration, section, text } from './field-kinds.ts';
+import { address, amount, credential, duration, section, share, text } from './field-kinds.ts';
 import { currency } from './price-schema.ts';
 import { accepted, readAmount, rejected, type ScalarResult } from './units.ts';
 
@@ -140,8 +140,6 @@ export function sortedShares(shares: readonly number[]): readonly number[] | und
   return [...new Set(shares.map((each) => Number(each.toFixed(6))))].sort((a, b) => a - b);
 }
 
-const share = decimal(0.000_001, 0.999_999);
-
 /** Of a tier, or of a tier with one model. */
 export const budget = section({
   per_month: budgetAmount().exactOptional().describe('Cost in a calendar month (UTC).'),
@@ -150,7 +148,7 @@ export const budget = section({
     .exactOptional()
     .describe('Currency of this budget, as a check: it must be the `currency` of the configuration.'),
   soft: z
-    .union([share, z.array(share).min(1)])
+    .union([share(), z.array(share()).min(1)])
     .transform((given, context): readonly number[] => {
       const shares = sortedShares([given].flat());
       if (shares !== undefined) return shares;

@@ -109,6 +109,20 @@ export const integerOr = numberOr('integer');
 /** A number, or one special word, which is returned as it is. */
 export const decimalOr = numberOr('number');
 
+/** A share of a budget. */
+export const share = () => {
+  const [min, max] = [0.000_001, 0.999_999];
+  const inBounds = bounded(readDecimal, min, max, String);
+  return shortLeaf(
+    `number, ${min.toFixed(6)} to ${max}`,
+    numeric('number', min, max, '^\\d+(\\.\\d+)?$'),
+    (text) => {
+      const reading = inBounds(text);
+      return reading.ok ? reading : rejected('must be a share between 0 and 1, such as 0.8 for 80%');
+    },
+  );
+};
+
 /** An amount of money with at most six decimals, read as millionths. @param max in whole units of the currency */
 export const amount = (max: number) =>
   shortLeaf(

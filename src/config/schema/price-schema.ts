@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { type ModelPrice, PRICE_KINDS, type PricePeriod, type Prices } from '../prices.ts';
 import { amount, duration, mapping, name, section, shortLeaf, text } from './field-kinds.ts';
-import { accepted, dayStart, rejected, type ScalarResult } from './units.ts';
+import { accepted, readMoment, rejected, type ScalarResult } from './units.ts';
 import { upstreamName } from './upstream-schema.ts';
 
 /** In whole units of the currency. A million times as much is still an exact integer. */
@@ -29,13 +29,10 @@ export function currencyFault(given: string, main: string | undefined): string |
     : `is ${given}, but the \`currency\` of the configuration is ${main}; all prices and budgets are in one`;
 }
 
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
-
 /** A day in UTC, or a time by RFC 3339. @returns milliseconds since 1970 */
 function readTime(value: string): ScalarResult<number> {
-  const day = dayStart(value.slice(0, 10));
-  const at = TIME.test(value) ? Date.parse(value) : dayStart(value);
-  return day !== undefined && at !== undefined && at >= 0
+  const at = readMoment(value);
+  return at !== undefined && at >= 0
     ? accepted(at)
     : rejected('must be a day such as 2026-10-01 (UTC), or a time such as 2026-10-01T12:00:00Z');
 }

@@ -57,6 +57,15 @@ export function dayStart(text: string): number | undefined {
   return !Number.isNaN(at) && new Date(at).toISOString().startsWith(text) ? at : undefined;
 }
 
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)$/;
+
+/** @returns milliseconds since 1970 of a time by RFC 3339, or of the beginning of a day, UTC; undefined for another text */
+export function readMoment(text: string): number | undefined {
+  if (!TIME.test(text)) return dayStart(text);
+  const at = Date.parse(text);
+  return dayStart(text.slice(0, 10)) === undefined || Number.isNaN(at) ? undefined : at;
+}
+
 /** @returns bytes of `100B`, `64KiB`, `32MiB`, `1GB`; units without `i` are decimal */
 export function readSize(text: string): ScalarResult<number> {
   return readQuantity(text, SIZE_UNITS, '32MiB');
@@ -65,7 +74,10 @@ export function readSize(text: string): ScalarResult<number> {
 /** Decimal digits only: no sign but `-`, no leading zero, no other base, no exponent, no separator. */
 export function readInteger(text: string): ScalarResult<number> {
   const value = Number(text);
-  return /^-?(0|[1-9]\d*)$/.test(text) && Number.isSafeInteger(value)
+  const isWhole = /^-?(0|[1-9]\d*)$/.test(text);
+  if (isWhole && value > Number.MAX_SAFE_INTEGER)
+    return rejected(`must be at most ${Number.MAX_SAFE_INTEGER}`);
+  return isWhole && Number.isSafeInteger(value)
     ? accepted(value)
     : rejected('must be a whole number in decimal digits, such as 20');
 }

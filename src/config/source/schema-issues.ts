@@ -27,12 +27,39 @@ export function origin(node: YamlNode | undefined): string {
   ].join('');
 }
 
-const WANTED: Readonly<Record<string, string>> = {
-  object: 'must be a mapping of fields',
-  record: 'must be a mapping',
-  array: 'must be a list',
-  string: 'must be a single value',
+/** Fields by the names that other programs give them, and what is no field. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  rpm: '; here it is `requests_per_minute`',
+  tpm: '; here it is `tokens_per_minute`',
+  rpd: '; here it is `requests_per_day`',
+  tpd: '; here it is `tokens_per_day`',
+  prompt: '; here it is `input`',
+  completion: '; here it is `output`',
+  monthly: '; here it is `per_month`',
+  daily: '; here it is `per_day`',
+  database: '; here it is `store`',
+  log: '; the level of the log is in the environment: LOG_LEVEL=debug',
+  log_level: '; the level of the log is in the environment: LOG_LEVEL=debug',
 };
+const MAX_KNOWN = 12;
+
+/** What a value of the wrong form has to be. @param fields of a mapping of fields */
+function formText(expected: string, node: YamlNode, fields: readonly string[]): string {
+  const isRun = node.kind === 'leaf' && node.isPlain && /^[\w-]+:\S/.test(node.value);
+  const space = isRun ? '; a space is missing behind a colon' : '';
+  switch (expected) {
+    case 'object':
+      return `must be a mapping of fields${fields.length === 0 || fields.length > MAX_KNOWN ? '' : `: ${quote(fields)}`}${space}`;
+    case 'record':
+      return `must be a mapping${node.kind === 'list' ? ', with a name and a colon in place of each dash' : ''}${space}`;
+    case 'array':
+      return `must be a list: ${node.kind === 'branch' ? 'begin each entry with a dash' : 'put it in brackets'}`;
+    case 'string':
+      return 'must be a single value';
+    default:
+      return 'has the wrong form';
+  }
+}
 
 /** A missing field is reported at the key of its parent. */
 function missing(path: YamlPath, tree: YamlNode): YamlPosition {
@@ -43,6 +70,12 @@ function missing(path: YamlPath, tree: YamlNode): YamlPosition {
     }
   }
   return { at: tree.span.start, path, message: 'is missing' };
+}
+
+/** Whether a mapping has the field that a hint names, if it names one. */
+function isFieldHint(hint: string, names: readonly string[]): boolean {
+  const [, named] = /`(\w+)`/.exec(hint) ?? [];
+  return named === undefined || names.includes(named);
 }
 
 function unknownKeys(
@@ -60,7 +93,9 @@ function unknownKeys(
     const word = showsKey(at, key, entry.value) ? key : undefined;
     // Later keys are not shown, and the search for near names is slow.
     const near = index < MAX_FAULTS ? suggestion(word, names) : '';
-    const hint = near !== '' || names.length > 12 ? near : `; known here: ${quote(names)}`;
+    const other = word !== undefined && Object.hasOwn(ELSEWHERE, word) ? ELSEWHERE[word] : undefined;
+    const known = names.length > MAX_KNOWN ? '; see docs/configuration.md' : `; known here: ${quote(names)}`;
+    const hint = (other !== undefined && isFieldHint(other, names) ? other : near) || known;
     const message = word === undefined ? 'unknown key' : `unknown key \`${word}\``;
     return [{ at: entry.key.start, path, message: message + hint }];
   });
@@ -93,7 +128,9 @@ export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Sche
   ];
   switch (issue.code) {
     case 'invalid_type':
-      return mark(WANTED[issue.expected] ?? 'has the wrong form');
+      return mark(
+        formText(issue.expected, node, fieldNames(path.reduce<Schema | undefined>(childOf, schema))),
+      );
     case 'invalid_value': {
       const values = issue.values.map(String);
       const word = node.kind === 'leaf' && isLiteral(node) ? node.value : undefined;

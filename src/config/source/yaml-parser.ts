@@ -1,5 +1,5 @@
 // Wraps the YAML parser: its options, and its errors as messages that quote nothing of the file.
-import { type Node, parseDocument, type YAMLError } from 'yaml';
+import { type Document, type Node, parseDocument, visit, type YAMLError } from 'yaml';
 
 /** A position and its message. */
 interface SyntaxPosition {
@@ -23,6 +23,7 @@ const QUOTE_STAR =
 /** A `*` as the name of a field, which the parser takes for an alias and reports at a later line. */
 const STAR_NAME = /(?<=^[ \t]*(?:- +)?)\*[ \t]*:/m;
 
+const OPEN_QUOTE = 'not valid YAML: the quote that begins here does not end';
 const TAGGED = 'has a tag; tags are not supported';
 
 /** Messages for the codes of the parser, whose own may quote the file. */
@@ -43,8 +44,7 @@ const MESSAGES: { readonly [Code in YAMLError['code']]?: string } = {
 const PLAIN_CODES: readonly string[] = ['MISSING_CHAR', 'BAD_INDENT', 'MULTILINE_IMPLICIT_KEY'];
 
 function syntaxMessage({ code, message }: YAMLError): string {
-  if (code === 'MISSING_CHAR' && message.startsWith('Missing closing'))
-    return 'not valid YAML: a quoted value does not end';
+  if (code === 'MISSING_CHAR' && message.startsWith('Missing closing')) return OPEN_QUOTE;
   if (code === 'BAD_INDENT' && message.startsWith('Flow'))
     return `not valid YAML: a ${message.startsWith('Flow map') ? '{' : '['} is not closed; a \`#\` after a space begins a comment, and a value with one has to be in quotes`;
   if (PLAIN_CODES.includes(code)) return `not valid YAML: ${message}`;
@@ -70,6 +70,17 @@ function veil(source: string): { readonly text: string; readonly unveil: YamlSou
   };
 }
 
+/** Where the last quoted value begins. */
+function lastQuoteIn(document: Document): number | undefined {
+  let last: number | undefined;
+  visit(document, {
+    Scalar(_, { type, range }) {
+      if (type === 'QUOTE_DOUBLE' || type === 'QUOTE_SINGLE') last = Math.max(last ?? 0, range?.[0] ?? 0);
+    },
+  });
+  return last;
+}
+
 /** @param text a whole file; returned offsets refer to it */
 export function parseYaml(text: string): YamlSource {
   const veiled = veil(text);
@@ -86,9 +97,12 @@ export function parseYaml(text: string): YamlSource {
   const star = document.errors.length === 0 ? -1 : veiled.text.search(STAR_NAME);
   const errors = star < 0 ? document.errors.map(mark) : [{ at: star, message: QUOTE_STAR }];
   const deep = errors.find(({ message }) => message === TOO_DEEP);
+  // The parser reports the end of the file, and then what is not closed there.
+  const quoted = errors.some(({ message }) => message === OPEN_QUOTE) ? lastQuoteIn(document) : undefined;
+  const only = deep ?? (quoted === undefined ? undefined : { at: quoted, message: OPEN_QUOTE });
   return {
     contents: document.contents,
-    errors: deep === undefined ? errors : [deep],
+    errors: only === undefined ? errors : [only],
     // yaml-tree.ts rejects tags, at their field.
     warnings: document.warnings.filter(({ code }) => code !== 'TAG_RESOLVE_FAILED').map(mark),
     unveil: veiled.unveil,
