@@ -6,6 +6,7 @@ import { InvoiceProvider } from '../billing/invoice-provider.ts';
 import type { PaymentProvider } from '../billing/payment-provider.ts';
 import { PaymentReconciliation } from '../billing/payment-reconciliation.ts';
 import type { Config } from '../config/schema/config-schema.ts';
+import { dayStart } from '../config/schema/units.ts';
 import { orderFields } from '../console/record-fields.ts';
 import { ORDER_STATES, type Order } from '../store/billing-record.ts';
 import type { Store } from '../store/store.ts';
@@ -154,7 +155,7 @@ const paid = command('paid', 'mark an order by invoice as paid', {
 /** A day counts to its end, UTC. */
 function endOfPeriod(until: string): number {
   const now = Date.now();
-  const at = Date.parse(readTime(until, '--until', now, 1)) + (/^\d{4}-/.test(until) ? DAY - 1 : 0);
+  const at = Date.parse(readTime(until, '--until', now, 1)) + (dayStart(until) === undefined ? 0 : DAY - 1);
   if (at > now) return at;
   throw new UsageError('--until is in the past');
 }

@@ -25,7 +25,12 @@ test.each<[name: string, part: 'query' | 'body', given: unknown, message: string
   ['keys.list', 'query', { limit: '1.5' }, 'limit: must be a whole number.'],
   ['keys.list', 'query', { limit: '501' }, 'limit: must be at most 500.'],
   ['keys.list', 'query', { team: ['a', 'b'] }, 'team: must be a single text.'],
-  ['keys.list', 'query', { unused_since: 'x' }, 'unused_since: must be a day such as 2030-01-31.'],
+  [
+    'keys.list',
+    'query',
+    { unused_since: 'x' },
+    'unused_since: must be a day such as 2030-01-31 or a time such as 2030-01-31T12:00:00Z.',
+  ],
   ['tiers.list', 'query', { a: 'x' }, 'unknown name `a`; no name is known here.'],
   ['explain', 'query', {}, 'model: is missing; it is a single text.'],
   [

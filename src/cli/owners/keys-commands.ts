@@ -24,6 +24,7 @@ import {
   authorOf,
   authorText,
   CHANGE_OPTIONS,
+  holderFilter,
   LABEL_FILTER,
   labelOptions,
   labelText,
@@ -41,7 +42,7 @@ const listKeys = command('list', 'list keys', {
   options: {
     tier: choice(TIERS, 'TIER', 'only of holders of this tier'),
     state: choice(SHOWN_STATES, 'STATE', 'only in this state'),
-    holder: text('NAME', 'only of holders whose names begin so'),
+    holder: text('HOLDER', 'only of holders whose names begin so, or of the holder with this id'),
     team: text('NAME', 'only of this team'),
     label: LABEL_FILTER,
     unusedSince: text('TIME', 'only unused since, such as 30d, or never used'),
@@ -50,12 +51,12 @@ const listKeys = command('list', 'list keys', {
   },
   examples: ['keys list --tier Pro --state active', 'keys list --unused-since 30d --json'],
   run: (given, io) => {
-    const { tier, holder: name, team, unusedSince: unused, expiresBefore: expires } = given;
+    const { tier, holder, team, unusedSince: unused, expiresBefore: expires } = given;
     const now = Date.now();
     const labels = labelOptions(given);
     const expiresBefore = expires && readTime(expires, '--expires-before', now, 1);
     const conditions = {
-      ...{ tier, name, labels },
+      ...{ tier, labels, ...holderFilter(holder) },
       unusedSince: unused && readTime(unused, '--unused-since', now, -1).slice(0, 10),
       ...stateFilter(given.state, new Date(now).toISOString(), expiresBefore),
     };

@@ -141,7 +141,8 @@ class OwnChanges {
     const at = text.indexOf('=');
     if (at === -1) throw new UsageError(`${option} is NAME=NUMBER, such as requests_per_minute=500`);
     const names = PLAIN_LIMITS.map(({ name }) => name);
-    const name = oneOf(text.slice(0, at).trim(), names, 'limit');
+    // Texts for people have spaces in the names.
+    const name = oneOf(text.slice(0, at).trim().replaceAll(' ', '_'), names, 'limit');
     if (this.#limits.has(name)) throw new UsageError(`the limit ${name} is given twice`);
     const value = text.slice(at + 1).trim();
     const word = this.#wordOf(value, option);

@@ -18,6 +18,8 @@ import { LIMIT_OPTIONS, type LimitOwner, limitOptions } from './limit-options.ts
 
 /** As in Kubernetes, without the slash. */
 const LABEL_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/i;
+/** Of a holder or a team. */
+const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/i;
 const TEAMS_READ = 1000;
 
 /** Who gives a command that changes something, and why. */
@@ -131,9 +133,11 @@ function userName(): string {
   }
 }
 
-/** @throws Error that names the nearest team */
+/** @param name of the team, or its id, which histories have beside the name @throws Error that names the nearest team */
 export async function teamNamed(store: Store, name: string): Promise<Team> {
-  const team = await store.organisation.findTeam({ name });
+  const named = await store.organisation.findTeam({ name });
+  const team =
+    named ?? (ID.test(name) ? await store.organisation.findTeam({ id: name.toLowerCase() }) : named);
   if (team !== undefined) return team;
   const teams = await store.organisation.listTeams({ limit: TEAMS_READ });
   const names = teams.map((each) => each.name);
@@ -237,7 +241,12 @@ export async function warnUnlisted(
 
 /** A prefix, or the id of a holder. @throws UsageError */
 export async function holderOperand(given: string, io: CommandIo): Promise<string> {
-  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(given) ? given.toLowerCase() : readPrefix(given, io);
+  return ID.test(given) ? given.toLowerCase() : readPrefix(given, io);
+}
+
+/** Keys by their holder: its id, or the beginning of its name. */
+export function holderFilter(given: string | undefined) {
+  return given !== undefined && ID.test(given) ? { holderId: given.toLowerCase() } : { name: given };
 }
 
 export const noSuchHolder = () => new Error('no key with this prefix, and no holder with this id');

@@ -1,5 +1,5 @@
 // Values of options, with precise usage errors.
-import { dayStart, readDuration } from '../../config/schema/units.ts';
+import { readDuration, readMoment } from '../../config/schema/units.ts';
 import { nearest } from '../../config/source/nearest.ts';
 
 /** A usage error: the command exits with 2. Messages quote no values, which may be keys. */
@@ -23,14 +23,15 @@ export function oneOf<Choice extends string>(
 }
 
 /**
- * A time after or before now: a duration, such as `90d`, or a day, such as `2030-01-31`, which begins at midnight UTC.
+ * A time after or before now: a duration, such as `90d`, a day, such as `2030-01-31`, which begins at midnight UTC, or a time by RFC 3339,
+ * as commands print it.
  * @param direction 1 for a duration after now, -1 before
  * @returns RFC 3339, UTC
  * @throws UsageError
  */
 export function readTime(text: string, option: string, now: number, direction: 1 | -1): string {
-  const day = dayStart(text);
-  if (day !== undefined) return new Date(day).toISOString();
+  const moment = readMoment(text);
+  if (moment !== undefined) return new Date(moment).toISOString();
   const duration = readDuration(text);
   if (duration.ok && duration.value > 0) {
     const at = now + direction * duration.value;
@@ -40,8 +41,12 @@ export function readTime(text: string, option: string, now: number, direction: 1
     return new Date(at).toISOString();
   }
   if (/^\d{4}-\d\d-\d\d$/.test(text)) throw new UsageError(`${option} is a day that does not exist`);
-  throw new UsageError(`${option} is a duration, such as 36h or 90d, or a day, such as 2030-01-31`);
+  throw new UsageError(`${option} ${TIME_FORM}`);
 }
+
+/** For the end of a sentence. */
+export const TIME_FORM =
+  'is a duration, such as 36h or 90d, a day, such as 2030-01-31, or a time, such as 2030-01-31T12:00:00Z';
 
 const FIRST_TIME = Date.parse('0000-01-01T00:00:00Z');
 const LAST_TIME = Date.parse('9999-12-31T23:59:59.999Z');

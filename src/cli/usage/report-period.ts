@@ -1,9 +1,9 @@
 // The period of a usage report from its options, and whether the store still has it in the detail that is asked for.
-import { dayStart, readDuration } from '../../config/schema/units.ts';
+import { dayStart, readMoment } from '../../config/schema/units.ts';
 import { daysOf } from '../../store/usage-period.ts';
 import type { UsageKept } from '../../store/usage-record.ts';
 import { dayOf, hourOf } from '../../usage/records/utc-hours.ts';
-import { UsageError } from '../program/arguments.ts';
+import { readTime, UsageError } from '../program/arguments.ts';
 import { type Given, text } from '../program/command.ts';
 
 export const PERIOD_OPTIONS = {
@@ -34,10 +34,10 @@ export function readPeriod(
   const from = sinceOf(since ?? DEFAULT_SINCE, now);
   if (from > hourOf(now)) throw new UsageError('--since is in the future');
   if (until === undefined) return { from, to: undefined };
-  if (!isDay(until)) throw new UsageError('--until is the last day of the report, such as 2030-01-31');
-  if (until < from.slice(0, 10))
-    throw new UsageError(`--until ${until} is before --since, which begins on ${from.slice(0, 10)}`);
-  return { from, to: until };
+  const to = lastDayOf(until, now);
+  if (to < from.slice(0, 10))
+    throw new UsageError(`--until ${to} is before --since, which begins on ${from.slice(0, 10)}`);
+  return { from, to };
 }
 
 /** @returns `YYYY-MM` @throws UsageError */
@@ -76,14 +76,21 @@ export function keptPeriod(
 
 /** @throws UsageError */
 function sinceOf(given: string, now: number): string {
-  if (isDay(given)) return `${given}T00`;
-  const duration = readDuration(given);
-  if (!duration.ok || duration.value <= 0) {
-    throw new UsageError('--since is a duration, such as 36h or 7d, or a day, such as 2030-01-31');
-  }
-  return hourOf(now - duration.value);
+  return hourOf(Date.parse(readTime(given.replace(HOUR, '$1:00Z'), '--since', now, -1)));
+}
+
+/** @throws UsageError for the end of an hour that is not that of its day: reports end with a day */
+function lastDayOf(given: string, now: number): string {
+  const day = given.slice(0, 10);
+  if (isDay(given)) return day;
+  const isEnd = given.slice(10, 13) === 'T23' || day === dayOf(now);
+  if (isEnd && isDay(day) && (HOUR.test(given) || readMoment(given) !== undefined)) return day;
+  throw new UsageError('--until is the last day of the report, such as 2030-01-31');
 }
 
 function isDay(text: string): boolean {
   return (dayStart(text) ?? -1) >= 0;
 }
+
+/** As reports by the hour print it. */
+const HOUR = /^(\d{4}-\d\d-\d\dT\d\d)$/;

@@ -14,6 +14,7 @@ export const labelFilter = z
   .union([z.string(), z.array(z.string())])
   .optional()
   .describe('`NAME=VALUE`, any number of times; a VALUE may end with `*`.');
+const dayOrTime = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 const holderFilter = {
   name: z.string().optional().describe('Beginning of the name of the holder.'),
   team: z.string().optional(),
@@ -70,15 +71,15 @@ export const OWNER_ROUTES = [
         .optional()
         .describe('`expired` keys, and `suspended` ones of suspended holders, have the state `active`.'),
       holder: z.string().optional().describe('Id of the holder.'),
-      unused_since: z.iso.date().optional().describe('Last used before this day, or never.'),
-      expires_before: z.union([z.iso.date(), z.iso.datetime()]).optional(),
+      unused_since: dayOrTime.optional().describe('Last used before this day, or never.'),
+      expires_before: dayOrTime.optional(),
     }),
     answer: pageOf(listedKey),
     run: async ({ desk: { store, now }, query }) => {
-      const { state, holder: holderId, unused_since: unusedSince, expires_before: before } = query;
+      const { state, holder: holderId, unused_since: unused, expires_before: before } = query;
       const filter = {
         ...(await holderConditions(store, query)),
-        ...{ holderId, unusedSince },
+        ...{ holderId, unusedSince: unused && new Date(unused).toISOString().slice(0, 10) },
         // Times are compared as text.
         ...stateFilter(state, new Date(now()).toISOString(), before && new Date(before).toISOString()),
       };
