@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { LIMITS, type LimitRow, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
 import { packageFile } from '../package-files.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
+import { type UtcDate, utcDateAt } from './calendar.ts';
 import type { Amounts } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
 import type { Scope, Scopes } from './scope.ts';
@@ -88,6 +89,9 @@ function totalFunctions(totals: readonly { readonly kind: number; readonly windo
 local function isCurrent(values, day, month)
   return ${rows.map(({ own, window }) => `${own} == ${window}`).join(' and ')}
 end
+local function isUncounted(values)
+  return ${rows.map(({ own }) => `${own} == 0`).join(' and ')}
+end
 local function addToTotals(values, requests, tokens, cost)
 ${lines(({ count, name }) => `  ${count} = ${count} + ${name}`)}
 end
@@ -149,27 +153,114 @@ export interface NewLease {
 }
 
 const MODES = { none: 0, real: 1, use: 2 } as const;
-const NO_LIMITS = Buffer.alloc(0);
 
-/** @param now monotonic milliseconds */
+/**
+ * The arguments of a batch. What the script needs for nearly all batches is summed up here, because Redis has one thread for the fleet.
+ * @param now monotonic milliseconds
+ */
 export function batchArgs(
   scopes: Scopes,
   releases: readonly PendingRelease[],
   leases: readonly NewLease[],
   now: number,
 ): (string | number | Buffer)[] {
-  const numbers: number[] = [];
-  for (const { amounts, requests, orElse, recent } of releases) {
-    const age = Math.max(0, Math.round(now - recent.since));
-    numbers.push(amounts.tokens, amounts.cost, requests, MODES[orElse]);
-    numbers.push(age, recent.requests, recent.amounts.tokens);
+  const { limits, tags } = scriptScopesOf(scopes);
+  const { date, groups, others } = groupEnded(releases, tags);
+  const ended = { count: 0, tokens: 0, cost: 0, usedTokens: 0, usedCost: 0 };
+  const reserved = { tokens: 0, cost: 0 };
+  const inWindows: number[] = [];
+  const details: number[] = [];
+  const members: string[] = [];
+  for (const group of groups) {
+    let usedTokens = 0;
+    for (const { member, amounts } of group.releases) {
+      usedTokens += amounts.tokens;
+      ended.usedCost += amounts.cost;
+      details.push(amounts.tokens, amounts.cost);
+      members.push(member);
+    }
+    inWindows.push(group.tokens, usedTokens, ...group.starts);
+    ended.count += group.releases.length;
+    ended.tokens += group.tokens;
+    ended.cost += group.cost;
+    ended.usedTokens += usedTokens;
   }
-  for (const { amounts } of leases) numbers.push(amounts.tokens, amounts.cost);
-  const limits = leases.length === 0 ? NO_LIMITS : scriptScopesOf(scopes).limits;
-  const args = ['batch', packedNumbers(numbers), releases.length, leases.length, limits];
-  for (const { member } of releases) args.push(member);
-  for (const { id } of leases) args.push(id);
-  return args;
+  for (const { member, amounts, requests, orElse, recent } of others) {
+    const age = Math.max(0, Math.round(now - recent.since));
+    details.push(amounts.tokens, amounts.cost, requests, MODES[orElse]);
+    details.push(age, recent.requests, recent.amounts.tokens);
+    members.push(member);
+  }
+  for (const { id, amounts } of leases) {
+    reserved.tokens += amounts.tokens;
+    reserved.cost += amounts.cost;
+    details.push(amounts.tokens, amounts.cost);
+    members.push(id, `${amounts.tokens}:${amounts.cost}`);
+  }
+  const sums = packedNumbers([
+    ...[date.day, date.month, others.length],
+    ...[ended.count, ended.tokens, ended.cost, ended.usedTokens, ended.usedCost],
+    ...[leases.length, reserved.tokens, reserved.cost],
+    ...[groups.length, ...inWindows],
+  ]);
+  const all = leases.length === 0 ? sums : Buffer.concat([sums, limits]);
+  return ['batch', all, packedNumbers(details), ...members];
+}
+
+/** Leases that end, which began in the same minute windows. */
+interface EndedGroup {
+  /** Of the windows, in the order of the scopes. */
+  readonly starts: readonly number[];
+  readonly releases: PendingRelease[];
+  /** What the leases reserved. */
+  tokens: number;
+  cost: number;
+}
+
+interface EndedLeases {
+  /** On which all of them began. */
+  readonly date: UtcDate;
+  readonly groups: readonly EndedGroup[];
+  /** Releases that the script treats one by one. */
+  readonly others: readonly PendingRelease[];
+}
+
+/** @param tags of the scopes */
+function groupEnded(releases: readonly PendingRelease[], tags: readonly string[]): EndedLeases {
+  const groups = new Map<string, EndedGroup>();
+  const others: PendingRelease[] = [];
+  let ofAll: UtcDate | undefined;
+  for (const release of releases) {
+    const [, begun = '', tokens, cost, windows = ''] = release.member.split(':');
+    const starts = groups.get(windows)?.starts ?? windowStarts(windows, tags);
+    if (release.requests !== 0 || release.orElse !== 'real' || starts === undefined) {
+      others.push(release);
+      continue;
+    }
+    const date = utcDateAt(Number(begun) / 1000);
+    ofAll ??= date;
+    if (date !== ofAll) {
+      others.push(release);
+      continue;
+    }
+    const group = groups.get(windows) ?? { starts, releases: [], tokens: 0, cost: 0 };
+    groups.set(windows, group);
+    group.releases.push(release);
+    group.tokens += Number(tokens);
+    group.cost += Number(cost);
+  }
+  return { date: ofAll ?? utcDateAt(Date.now()), groups: [...groups.values()], others };
+}
+
+/** The starts of the minute windows that a lease names. @returns undefined unless it names those of all `tags`, in their order */
+function windowStarts(windows: string, tags: readonly string[]): number[] | undefined {
+  const parts = windows.split(',');
+  if (parts.length !== tags.length) return undefined;
+  const starts = parts.map((part, index) => {
+    const tag = `${tags[index]}=`;
+    return part.startsWith(tag) ? Number(part.slice(tag.length)) : Number.NaN;
+  });
+  return starts.some(Number.isNaN) ? undefined : starts;
 }
 
 /** Short, because each lease has those of its scopes; in small letters and digits, which patterns of Lua read as themselves. */

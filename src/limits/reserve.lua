@@ -21,12 +21,16 @@
 --               as doubles. Totals of the store in the order of their fields. KNOWN: 0 they could not be read, 1 they were, or
 --               the day of totals that are read anew, which raise what is counted where it is less
 --       peek    likewise; reserves nothing
---       batch   NUMBERS SETTLEMENTS RESERVATIONS LIMITS MEMBER|ID|''… ID… [SCOPE KNOWN TOTAL…]…   settles, then reserves.
---               NUMBERS, as doubles, has TOKENS COST REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS for each settlement, and
---               TOKENS COST for each reservation. A settlement releases a lease, by its ID where no reply gave the rest. Without
---               such a lease, by MODE: 1 counts the amounts alone, 0 nothing, 2 counts as without a lease: REQUESTS and amounts in
---               the totals, the RECENT ones, at most AGE ms old, in the minute window. REQUESTS -1: undo the request of the lease.
---               Without reservations, LIMITS is empty and the answer is 1
+--       batch   SUMS DETAILS MEMBER… MEMBER|ID|''… [ID TOKENS:COST]… [SCOPE KNOWN TOTAL…]…   settles, then reserves.
+--               SUMS, as doubles: DAY and MONTH in which all leases of the first MEMBERs began; OTHERS, the number of further settlements;
+--               of the leases: their NUMBER, their TOKENS and COST, and the TOKENS and COST that were used; of the reservations: NUMBER
+--               TOKENS COST; the number of GROUPS, leases in the same minute windows, and for each group its TOKENS, the TOKENS that were
+--               used, and the START of the window in each scope; then LIMITS. Without reservations the answer is 1.
+--               DETAILS, as doubles: for each lease the TOKENS and the COST that were used; for each further settlement TOKENS COST
+--               REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS; for each reservation TOKENS COST. A settlement releases a lease, by its
+--               ID where no reply gave the rest. Without such a lease, by MODE: 1 counts the amounts alone (so do the first), 0 nothing,
+--               2 counts as without a lease: REQUESTS and amounts in the totals, the RECENT ones, at most AGE ms old, in the minute
+--               window. REQUESTS -1: undo the request of the lease
 --       enter   ID TOKENS COST AGE   a running request that was admitted elsewhere AGE ms ago; nothing if it is known
 --       renew   MEMBER|ID …
 -- The first three return { 3, SCOPE… } where they need totals of the store (settlements are done then), else a digit for each
@@ -39,7 +43,7 @@ local STEM = string.sub(LEASES, 1, -7)
 local floor, max, min = math.floor, math.max, math.min
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
--- Lua concatenates large numbers with an exponent. Arguments of redis.call need no text: Redis writes 17 digits.
+-- Lua concatenates large numbers with an exponent, and Redis takes long to write a number that is an argument of redis.call.
 local function text(number)
   return string.format('%.0f', number)
 end
@@ -47,6 +51,99 @@ end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
 local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+local function unpackDoubles(packed)
+  return { struct.unpack('<' .. string.rep('d', #packed / 8), packed) }
+end
+
+-- Of a batch: its SUMS, and three counts of them. A change and a look have none.
+local sums, ended, others, reserving = nil, 0, 0, 0
+-- The fields of SUMS before the groups, and the arguments before the members.
+local SUMS, FIRST = 12, 5
+-- The stored values, and parts of the answer.
+local raws, verdicts, begun = nil, {}, ''
+-- The reservations are done, but not the settlements. `held` has for each lease that ends 1 where it was in the set, which it is no longer.
+local isReserved, held = false, nil
+
+-- Runs a batch whose scopes all have a value in the present windows, with room for everything in any order. Nearly all batches are like
+-- this, so it comes before the functions for the others: to define these takes as long. New leases are added before others are removed,
+-- so that the set does not become empty and keeps its expiry.
+-- @return the answer; nil where the rest of the script has to do it, or, with `isReserved`, what remains
+local function runAtOnce()
+  if others > 0 or sums[1] ~= floor(now / DAY) then return end
+  local day, month, count = 2 * sums[1], 2 * sums[2], #KEYS - 1
+  local reserved, reservedCost, used, usedCost, tokens, cost = sums[5], sums[6], sums[7], sums[8], sums[10], sums[11]
+  local last, width = SUMS + sums[12] * (2 + count), 2 + count
+  local all, counted, tags, hasTotals = {}, {}, {}, false
+  local at = last + 1
+  raws = redis.call('MGET', unpack(KEYS, 2))
+  for index = 1, count do
+    local raw = raws[index]
+    if not raw or #raw < SIZE * 8 then return end
+    local values = { struct.unpack(FORMAT, raw) }
+    local start, isCounted = values[1], isCurrent(values, day + 1, month + 1)
+    if start > now or now - start >= windowMs or not isCounted and not isUncounted(values) then return end
+    if reserving > 0 then
+      local lastLimit = at + 2 * sums[at]
+      for each = at + 1, lastLimit, 2 do
+        local field, kind = POSITIONS[sums[each]], KINDS[sums[each]]
+        local more = kind == 2 and tokens + used or kind == 3 and cost + usedCost or reserving
+        if field > HEAD and not isCounted then return end
+        if values[field] + more > sums[each + 1] and (kind ~= 3 or more > 0) then return end
+      end
+      at = lastLimit + 1
+      tags[index] = string.sub(KEYS[index + 1], #STEM + 1) .. '=' .. text(start)
+    end
+    all[index], counted[index], hasTotals = values, isCounted, hasTotals or isCounted
+  end
+  if reserving > 0 then
+    local earliest, ofAll = all[1][6], table.concat(tags, ',')
+    if all[1][4] == 0 or now >= earliest or earliest > now + leaseMs then return end
+    begun = text(micros)
+    local leases, score, middle, rest = {}, text(now + leaseMs), ':' .. begun .. ':', ':' .. ofAll
+    for order = 1, reserving do
+      local id = FIRST + ended + 2 * order - 1
+      leases[2 * order - 1], leases[2 * order] = score, ARGV[id] .. middle .. ARGV[id + 1] .. rest
+    end
+    redis.call('ZADD', LEASES, unpack(leases))
+    -- With totals it outlives the minute window by far.
+    if not hasTotals and now - all[1][1] >= leaseMs then redis.call('PEXPIRE', LEASES, text(leaseMs * 2)) end
+    begun, verdicts[1] = begun .. ' ' .. ofAll, string.rep('1', reserving)
+  end
+  local found, isFound = 0, {}
+  for order = 1, ended do
+    isFound[order] = redis.call('ZREM', LEASES, ARGV[FIRST + order])
+    found = found + isFound[order]
+  end
+  local answer = { verdicts[1], now, begun }
+  for index = 1, count do
+    local values, isCounted = all[index], counted[index]
+    values[2], values[3], values[4] = values[2] + reserving, values[3] + tokens, values[4] + reserving
+    if isCounted then addToTotals(values, reserving, tokens, cost) end
+    if found == ended then
+      for group = SUMS + 1, last, width do
+        if sums[group + 1 + index] == values[1] then values[3] = max(0, values[3] - sums[group]) + sums[group + 1] end
+      end
+      values[4] = max(0, values[4] - ended)
+      if isCounted then
+        takeFromTotals(values, day, month, reserved, reservedCost)
+        addToTotals(values, 0, used, usedCost)
+      end
+    end
+    local value = struct.pack(FORMAT, unpack(values, 1, SIZE))
+    redis.call('SETRANGE', KEYS[index + 1], '0', value)
+    answer[3 + index] = value
+  end
+  if found == ended then return reserving > 0 and answer or 1 end
+  held, isReserved = isFound, true
+end
+
+if operation == 'batch' then
+  sums = unpackDoubles(ARGV[4])
+  others, ended, reserving = sums[3], sums[4], sums[9]
+  local answer = runAtOnce()
+  if answer then return answer end
+end
 
 -- The lease with this id, where its other parts are unknown: only after a reply that did not come.
 local function find(member)
@@ -211,7 +308,7 @@ local function write(scope)
   return value
 end
 
-local raws = redis.call('MGET', unpack(KEYS, 2))
+if not raws or isReserved then raws = redis.call('MGET', unpack(KEYS, 2)) end
 for index = 1, #KEYS - 1 do scopes[index] = read(index, raws[index]) end
 
 -- Counts in the open minute window, or opens one that began at `start`.
@@ -362,29 +459,27 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
   if isHeld and lease.size > #scopes then undo(lease, true) end
 end
 
--- Releases the leases of a batch. Those whose amounts are all in the present windows, which are nearly all, are summed up first.
-local function settleAll(members, numbers)
-  local tags = tagsOf(0)
-  local ended, reserved, reservedCost, used, usedCost = 0, 0, 0, 0, 0
-  for order = 1, members do
-    local at, member = 7 * (order - 1), find(ARGV[7 + order])
-    local amounts, requests, mode = { 0, numbers[at + 1], numbers[at + 2], 1 }, numbers[at + 3], numbers[at + 4]
-    local isHeld = member ~= '' and redis.call('ZREM', LEASES, member) == 1
-    local begun, tokens, cost, ofLease = string.match(member, LEASE)
-    if isHeld and requests == 0 and ofLease == tags and floor(number(begun) / 1000 / DAY) == day then
-      ended, reserved, reservedCost = ended + 1, reserved + number(tokens), reservedCost + number(cost)
-      used, usedCost = used + amounts[2], usedCost + amounts[3]
-    elseif isHeld or mode ~= 0 then
-      settle(member, isHeld, amounts, requests, mode, numbers[at + 5], { 1, numbers[at + 7] }, numbers[at + 6])
-    end
+local details = sums and unpackDoubles(ARGV[5]) or {}
+
+local function isReleased(member)
+  return member ~= '' and redis.call('ZREM', LEASES, member) == 1
+end
+
+-- Settles what has ended, one after the other.
+local function settleAll()
+  for order = 1, ended do
+    local member = ARGV[FIRST + order]
+    local isHeld
+    if held then isHeld = held[order] == 1 else isHeld = isReleased(member) end
+    settle(member, isHeld, { 0, details[2 * order - 1], details[2 * order], 1 }, 0, 1)
   end
-  for index = 1, ended > 0 and #scopes or 0 do
-    local scope = scopes[index]
-    local values = scope.values
-    values[3], values[4] = max(0, values[3] - reserved) + used, max(0, values[4] - ended)
-    takeFromTotals(values, day * 2, month * 2, reserved, reservedCost)
-    if scope.hasTotals then addToTotals(values, 0, used, usedCost) end
-    if raws[index] then scope.isChanged = true end
+  for order = 1, others do
+    local at, member = 2 * ended + 7 * (order - 1), find(ARGV[FIRST + ended + order])
+    local isHeld, mode = isReleased(member), details[at + 4]
+    if isHeld or mode ~= 0 then
+      local amounts, recent = { 0, details[at + 1], details[at + 2], 1 }, { 1, details[at + 7] }
+      settle(member, isHeld, amounts, details[at + 3], mode, details[at + 5], recent, details[at + 6])
+    end
   end
 end
 
@@ -410,13 +505,9 @@ if operation == 'enter' then
   return member
 end
 
--- Of a batch; a change and a look have none.
-local settled, reserving, numbers = 0, 0, nil
-if operation == 'batch' then
-  settled, reserving = tonumber(ARGV[5]), tonumber(ARGV[6])
-  numbers = { struct.unpack('<' .. string.rep('d', #ARGV[4] / 8), ARGV[4]) }
+if operation == 'batch' and (reserving == 0 or isReserved) then
+  settleAll()
   if reserving == 0 then
-    settleAll(settled, numbers)
     for index = 1, #scopes do
       if scopes[index].isChanged then write(scopes[index]) end
     end
@@ -440,7 +531,7 @@ if now >= earliest or earliest > now + leaseMs then
 end
 
 -- Totals of the store. What was settled since may not have reached it, and what runs has not.
-for start = 8 + settled + reserving, #ARGV, 2 + #TOTAL_KINDS do
+for start = sums and FIRST + ended + others + 2 * reserving + 1 or 8, #ARGV, 2 + #TOTAL_KINDS do
   local scope, given = scopes[tonumber(ARGV[start])], tonumber(ARGV[start + 1])
   local known = given == 1
   if given > 1 then
@@ -472,10 +563,11 @@ for index = 1, old and #scopes or 0 do
   oldWindows[index] = old.size == 0 and 0 or old.windows[scopes[index].tag] or false
 end
 
-local limits = { struct.unpack('<' .. string.rep('d', #ARGV[7] / 8), ARGV[7]) }
+local limits = sums or unpackDoubles(ARGV[7])
+local firstLimit = sums and SUMS + sums[12] * (2 + #scopes) + 1 or 1
 
 -- The scopes whose totals have to be read first.
-local missing, at = { 3 }, 1
+local missing, at = { 3 }, firstLimit
 for index = 1, #scopes do
   local last = at + 2 * limits[at]
   for each = at + 1, scopes[index].hasTotals and 0 or last, 2 do
@@ -487,12 +579,12 @@ for index = 1, #scopes do
   at = last + 1
 end
 
--- Whether some requests fit in all scopes.
-local function fits(requests, tokens, cost)
-  local isFit, at = true, 1
+-- Whether a request fits in all scopes.
+local function fits(tokens, cost)
+  local isFit, at = true, firstLimit
   for index = 1, #scopes do
     local scope = scopes[index]
-    local values, held = scope.values, isHeld and oldWindows[index]
+    local values, window = scope.values, isHeld and oldWindows[index]
     local last = at + 2 * limits[at]
     for each = at + 1, last, 2 do
       local maximum = limits[each + 1]
@@ -500,20 +592,20 @@ local function fits(requests, tokens, cost)
       if kind == 2 or kind == 3 then
         local more = kind == 2 and tokens or cost
         if more > 0 or kind == 2 then
-          if held and field > HEAD then
+          if window and field > HEAD then
             more = more - amount(old, (field - HEAD) / 2)
-          elseif held and held == values[1] then
+          elseif window and window == values[1] then
             more = more - old.amounts[2]
           end
           if values[field] + more > maximum then isFit = false end
         end
-      elseif not (old and oldWindows[index]) and values[field] + requests > maximum then
+      elseif not (old and oldWindows[index]) and values[field] + 1 > maximum then
         -- Leases that were lost with the sorted set are not counted for longer.
         if kind == 4 and (now - values[7] >= leaseMs or values[7] > now) then
           local _, slots = running(scope.tag)
           values[4], values[7], scope.isChanged = slots, now, true
         end
-        if values[field] + requests > maximum then isFit = false end
+        if values[field] + 1 > maximum then isFit = false end
       end
     end
     at = last + 1
@@ -521,23 +613,21 @@ local function fits(requests, tokens, cost)
   return isFit
 end
 
-local function reserve(requests, tokens, cost)
+local function reserve(tokens, cost)
   for index = 1, #scopes do
     local scope = scopes[index]
-    local values, wasIn, held = scope.values, old and oldWindows[index], isHeld and oldWindows[index]
-    if held then subtract(values, old, held) end
+    local values, wasIn, window = scope.values, old and oldWindows[index], isHeld and oldWindows[index]
+    if window then subtract(values, old, window) end
     -- Where a lease that is to be changed has expired, its request runs all the same, and takes a slot again.
-    if not held then values[4] = values[4] + requests end
+    if not window then values[4] = values[4] + 1 end
     if values[1] == 0 then values[1], scope.isNew = now, true end
-    values[2], values[3] = values[2] + (wasIn and 0 or requests), values[3] + tokens
+    values[2], values[3] = values[2] + (wasIn and 0 or 1), values[3] + tokens
     if scope.hasTotals then
-      addToTotals(values, (not wasIn or not isHeld and isOlder(scope, old)) and requests or 0, tokens, cost)
+      addToTotals(values, (not wasIn or not isHeld and isOlder(scope, old)) and 1 or 0, tokens, cost)
     end
     scope.isChanged = true
   end
 end
-
-local verdicts, begun = {}, ''
 
 -- @param requests ID, TOKENS and COST of each; they are reserved already
 -- @param others see addLeases
@@ -547,16 +637,16 @@ local function admit(requests, others)
   begun = text(micros) .. ' ' .. tags
   for order = 1, #requests do
     local request = requests[order]
-    leases[2 * order - 1], leases[2 * order] = now + leaseMs, memberOf(request[1], request[2], request[3], micros, tags)
+    leases[2 * order - 1], leases[2 * order] = text(now + leaseMs), memberOf(request[1], request[2], request[3], micros, tags)
   end
   addLeases(leases, others)
 end
 
 local function change(tokens, cost)
   verdicts[1] = isHeld and 2 or 0
-  if not fits(1, tokens, cost) then return end
+  if not fits(tokens, cost) then return end
   verdicts[1] = 1
-  reserve(1, tokens, cost)
+  reserve(tokens, cost)
   if isHeld then
     redis.call('ZREM', LEASES, id)
     undo(old, true)
@@ -565,41 +655,23 @@ local function change(tokens, cost)
 end
 
 local function reserveAll()
-  local requests, all = {}, { reserving, 0, 0 }
-  for order = 1, reserving do
-    local at = 7 * settled + 2 * order
-    requests[order] = { ARGV[7 + settled + order], numbers[at - 1], numbers[at] }
-    all[2], all[3] = all[2] + numbers[at - 1], all[3] + numbers[at]
-  end
-  local more = { reserving, all[2], all[3] }
-  for at = 1, 7 * settled, 7 do
-    more[1], more[2], more[3] = more[1] + max(0, numbers[at + 2]), more[2] + numbers[at], more[3] + numbers[at + 1]
-  end
-  local others = scopes[1].values[4]
-  -- Usually there is room for everything, and the order makes no difference. Then the set of leases does not become empty between.
-  if #missing == 1 and fits(unpack(more)) then
-    reserve(unpack(all))
-    admit(requests, others)
-    settleAll(settled, numbers)
-    verdicts[1] = string.rep('1', reserving)
-    return
-  end
-  settleAll(settled, numbers)
+  settleAll()
   if #missing > 1 then return end
-  local admitted = {}
-  others = scopes[1].values[4]
+  local admitted, before = {}, scopes[1].values[4]
   for order = 1, reserving do
-    local isAdmitted = fits(1, requests[order][2], requests[order][3])
+    local at = 2 * ended + 7 * others + 2 * order
+    local tokens, cost = details[at - 1], details[at]
+    local isAdmitted = fits(tokens, cost)
     verdicts[order] = isAdmitted and 1 or 0
     if isAdmitted then
-      reserve(1, requests[order][2], requests[order][3])
-      admitted[#admitted + 1] = requests[order]
+      reserve(tokens, cost)
+      admitted[#admitted + 1] = { ARGV[FIRST + ended + others + 2 * order - 1], tokens, cost }
     end
   end
-  admit(admitted, others)
+  admit(admitted, before)
 end
 
-if reserving > 0 then
+if reserving > 0 and not isReserved then
   reserveAll()
 elseif operation == 'change' and #missing == 1 then
   change(tonumber(ARGV[5]), tonumber(ARGV[6]))

@@ -197,6 +197,37 @@ describe('in Redis', () => {
     },
   );
 
+  test('of leases that end in one call, one that Redis has lost counts what was used, and the others replace what they reserved', async () => {
+    await using one = await startReplica(setting.server.url);
+    const holder = newHolder();
+    await one.limiter.peek(holder, WIDE);
+    const admit = (tokens: number) => one.limiter.admit(holder, WIDE, tokens);
+    const leases = (await Promise.all([20, 20, 20].map(admit))).map((each) => admitted(each).lease);
+    const key = `tollgate:limit:{${holder}}:leases`;
+    const members = await setting.server.command('ZRANGE', key, 0, -1);
+    await setting.server.command('ZREM', key, Array.isArray(members) ? String(members[1]) : '');
+    await commands();
+    for (const lease of leases) lease.settle(5);
+    const { states, lease } = admitted(await admit(100));
+    expect(await setting.server.calls('evalsha')).toBe(1);
+    // Its slot is free when the leases are counted again.
+    const used = { requests: 4, tokens: 5 + 25 + 5 + 100, running: 2 };
+    expect(states).toMatchObject({
+      requests_per_minute: { used: used.requests },
+      tokens_per_minute: { used: used.tokens },
+      tokens_per_month: { used: used.tokens },
+      concurrency: { used: used.running },
+    });
+    lease.settle(1);
+    await one.limiter.real.settled();
+    expect(await one.limiter.peek(holder, WIDE)).toMatchObject({
+      requests_per_minute: { used: used.requests },
+      tokens_per_minute: { used: used.tokens - 99 },
+      concurrency: { used: used.running - 1 },
+    });
+    expect(await setting.server.command('ZCARD', key)).toBe(0);
+  });
+
   test('of 4000 requests at four replicas, exactly as many as the limit are admitted, and then as many as come back', async () => {
     await using stack = new AsyncDisposableStack();
     const replicas: Replica[] = [];

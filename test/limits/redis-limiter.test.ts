@@ -116,6 +116,21 @@ describe('a lease', () => {
     expect(await server.command('EXISTS', key(holder, 'leases'))).toBe(0);
   });
 
+  test('that has expired is released by the next request of another process, far from the limits', async () => {
+    await using gone = await startReplica(server.url);
+    await using other = await startReplica(server.url);
+    const holder = newHolder();
+    const limits = { requests_per_minute: 1_000_000, concurrency: 1_000_000 };
+    for (let number = 0; number < 3; number += 1) admitted(await gone.limiter.admit(holder, limits, 0));
+    const members = await server.command('ZRANGE', key(holder, 'leases'), 0, -1);
+    for (const member of Array.isArray(members) ? members : [])
+      await server.command('ZADD', key(holder, 'leases'), 1, String(member));
+    // The sixth number of the scope: no lease expires before this time.
+    await server.command('SETRANGE', key(holder, 'holder'), 40, Buffer.alloc(8));
+    const { states } = admitted(await other.limiter.admit(holder, limits, 0));
+    expect(states).toMatchObject({ requests_per_minute: { used: 4 }, concurrency: { used: 1 } });
+  });
+
   test('is renewed while its process and its request run', async () => {
     await using one = await startReplica(server.url, { renewMs: 10 });
     const holder = newHolder();
