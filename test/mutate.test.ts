@@ -62,6 +62,12 @@ test.each<[string, string[]]>([
   ["const x = { 'a': 'b', help: 'text' };", ["'b' → ''"]],
   ["const x = field('a').describe('text');", ["'a' → ''"]],
   ["const x = new Error('text');", []],
+  ["on((err) => logger.debug({ err }, 'text'));", ["on((err) => logger.debug({ err }, 'text')); → ;"]],
+  ['this.#timer?.unref();', []],
+  [
+    'on(() => { clearTimeout(timer); f(); });',
+    ['on(() => { clearTimeout(timer); f(); }); → ;', 'f(); → ;'],
+  ],
   ["const x = new GatewayError('code');", ["'code' → ''"]],
   ['const x = sql`select a`;', []],
   ["type A = 'a' | 7;", []],

@@ -47,9 +47,9 @@ const SWAPPED: Readonly<Record<string, string>> = {
 };
 /** From here on a number is a size or a duration: one more is no other behaviour, so it is doubled. */
 const LARGE = 1000;
-/** Calls whose absence no behaviour shows. */
+/** Calls whose absence no behaviour shows, with their arguments. */
 const SILENT =
-  /^(?:this\.#?)?(?:\w+\.)?(?:logger|log)\b|\b(?:unref|clearTimeout|clearImmediate|clearInterval)\(/;
+  /^(?:this\.#?)?(?:\w+\.)?(?:logger|log)\b|^(?:[\w.#?]+\.)?(?:unref|clearTimeout|clearImmediate|clearInterval)\([^()]*\);?$/;
 /** Calls of these names document a field. */
 const DOCUMENTING = /^(?:describe|meta)$/;
 
@@ -127,6 +127,7 @@ export function mutationsOf(file: string, text: string): Mutation[] {
         break;
       case 'CallExpression': {
         const { callee } = node;
+        if (SILENT.test(slice(node))) return;
         if (!isNode(callee) || !isNode(callee['property']) || !DOCUMENTING.test(slice(callee['property'])))
           break;
         visit(callee, node);
