@@ -5,7 +5,7 @@ import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { mutate } from '../tools/mutate.ts';
+import { mutate, printedMutants } from '../tools/mutate.ts';
 import { applied, drawMutants, mutationsOf } from '../tools/mutations.ts';
 import { tempDir } from './helpers/wait.ts';
 
@@ -64,10 +64,7 @@ test.each<[string, string[]]>([
   ["const x = new Error('text');", []],
   ["on((err) => logger.debug({ err }, 'text'));", ["on((err) => logger.debug({ err }, 'text')); → ;"]],
   ['this.#timer?.unref();', []],
-  [
-    'on(() => { clearTimeout(timer); f(); });',
-    ['on(() => { clearTimeout(timer); f(); }); → ;', 'f(); → ;'],
-  ],
+  ['on(() => { clearTimeout(timer); f(); });', ['on(() => { clearTimeout(timer); f(); }); → ;', 'f(); → ;']],
   ["const x = new GatewayError('code');", ["'code' → ''"]],
   ['const x = sql`select a`;', []],
   ["type A = 'a' | 7;", []],
@@ -153,6 +150,29 @@ test('killed, survived, timed out, does not compile; a test that fails anyway is
     'survived  src/room/survived.ts:1: true → false',
     'timed out src/room/timed-out.ts:1: true → false',
   ]);
+});
+
+test('mutants of a list are tried alone, by the lines that a run has printed', async () => {
+  await using folder = await tempDir();
+  await fixture(folder.path, FIXTURE);
+  const printed = [
+    'killed    src/room/killed.ts:1: true → false (test/on.test.ts > is on)',
+    'left out  test/broken.test.ts > is broken: fails with the unchanged code',
+    'survived  src/room/imported.ts:1: 2 → (2 + 1)',
+    '2 mutants, 1 killed, 1 survived, 0 timed out',
+  ];
+  const lines: string[] = [];
+  const counts = await mutate({
+    root: folder.path,
+    ...ALL,
+    only: printedMutants(printed.join('\n')),
+    recorded: [],
+    steps: () => [{ args: ['run', 'test/on.test.ts'], single: ['run'], isTimed: false }],
+    slackMs: 60_000,
+    print: (line) => lines.push(line),
+  });
+  expect(counts).toEqual({ killed: 1, survived: 1, 'timed out': 0, 'does not compile': 0 });
+  expect(lines.sort()).toEqual([printed[0], printed[2]]);
 });
 
 test('the test files that run what is changed are known from a run with the unchanged code', async () => {

@@ -33,6 +33,8 @@ export interface MutationOptions {
   readonly under: string;
   readonly count: number;
   readonly seed: number;
+  /** The only mutants that may be drawn, as they are printed, such as `src/a.ts:1: true → false`. */
+  readonly only?: ReadonlySet<string> | undefined;
   /** Mutants that are tried at the same time. */
   readonly parallel: number;
   /** Tests whose way through `src` is recorded first, by `mutation-recorder.ts`. */
@@ -56,7 +58,7 @@ export type MutationCounts = Record<Verdict | 'does not compile', number>;
  * @throws when the unchanged code does not compile, or its test run fails without a failing file
  */
 export async function mutate(options: MutationOptions): Promise<MutationCounts> {
-  const { root, count, seed, print, parallel } = options;
+  const { root, count, seed, only, print, parallel } = options;
   const files = listFiles(root, [options.under]).filter((name) => name.endsWith('.ts'));
   const texts = new Map(files.map((file) => [file, readFileSync(join(root, file), 'utf8')]));
   const counts: MutationCounts = { killed: 0, survived: 0, 'timed out': 0, 'does not compile': 0 };
@@ -78,7 +80,7 @@ export async function mutate(options: MutationOptions): Promise<MutationCounts> 
       throw new Error('the unchanged code does not compile: see npm run types');
     const coverages: Coverage[] = [];
     for (const step of options.recorded) coverages.push(await first.record(step));
-    const drawn = drawMutants(texts, seed);
+    const drawn = drawMutants(texts, seed).filter((mutant) => only?.has(describe(mutant, texts)) ?? true);
     for (let left = count; drawn.length > 0 && left > 0; ) {
       const batch = takeBatch(drawn);
       const compiling = await first.compilingOf(batch);
@@ -102,6 +104,12 @@ export async function mutate(options: MutationOptions): Promise<MutationCounts> 
     process.off('SIGINT', stop).off('SIGTERM', stop);
     remove();
   }
+}
+
+/** The mutants of lines that a run has printed. */
+export function printedMutants(lines: string): ReadonlySet<string> {
+  const mutants = lines.matchAll(/^(?:survived|timed out|killed)? *(src\/.*? → .*?)(?: \(test\/.*\))?$/gm);
+  return new Set(Array.from(mutants, ([, mutant = '']) => mutant));
 }
 
 /** Removes the next mutants of different files. */
@@ -197,12 +205,15 @@ async function main(): Promise<number> {
       room: { type: 'string', default: '' },
       parallel: { type: 'string', default: '2' },
       quick: { type: 'boolean', default: false },
+      only: { type: 'string' },
     },
   });
+  const only = values.only === undefined ? undefined : printedMutants(readFileSync(values.only, 'utf8'));
   const counts = await mutate({
     root: ROOT,
     under: join('src', values.room),
-    count: Number(values.count),
+    count: only?.size ?? Number(values.count),
+    only,
     seed: Number(values.seed),
     parallel: Number(values.parallel),
     recorded: recordedOf(values.room, values.quick),
