@@ -40,6 +40,18 @@ test('a single piece of a small body is not copied', () => {
   expect(body.take()).toBe(piece);
 });
 
+test.each([true, false])(
+  'the memory of pieces is freed once they are copied, if they are handed over: %s',
+  (isHandedOver) => {
+    const large = { take: (bytes: number) => Buffer.allocUnsafeSlow(bytes), arrived: () => {} };
+    const body = new BodyBuffer(1_000_000, undefined, isHandedOver ? large : undefined);
+    const pieces = [40_000, 40_000, 400_000].map((size) => Buffer.alloc(size));
+    for (const piece of pieces) body.push(piece);
+    expect(pieces.map(({ length }) => length)).toEqual(isHandedOver ? [0, 0, 0] : [40_000, 40_000, 400_000]);
+    expect(body.take()).toHaveLength(480_000);
+  },
+);
+
 test('an announced length alone allocates nothing', () => {
   const before = process.memoryUsage().arrayBuffers;
   const bodies = Array.from({ length: 200 }, () => new BodyBuffer(1e9, 1e9));

@@ -106,4 +106,9 @@ test('connections above the share announce their end, within a second, and none 
   now = 1_001;
   shedding.onRequest(connection(8), 20, never);
   expect(ended).toEqual([1, 3]);
+  // The second begins with the order.
+  shedding.order(8);
+  now += 1_000;
+  shedding.onRequest(connection(9), 20, never);
+  expect(ended).toEqual([1, 3, 9]);
 });

@@ -118,6 +118,12 @@ describe('in the events of a response', () => {
     expect(reader()(type, more)).toBe(12);
   });
 
+  test('an event that has neither counts nothing', () => {
+    const text = reader();
+    expect(text('response.output_text.delta', { delta: TEXT })).toBe(12);
+    expect(text('response.content_part.done', { part: { text: TEXT } })).toBe(0);
+  });
+
   test('the same holds if created objects are recorded', () => {
     const frames = RESPONSES.frames?.(() => undefined);
     const item = { id: 'msg_1', type: 'message', content: [{ type: 'output_text', text: TEXT }] };

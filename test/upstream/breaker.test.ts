@@ -347,6 +347,12 @@ test('it is pristine when there is nothing to remember', () => {
   expect(breaker.isPristine).toBe(false);
   clock.now += 30_000;
   expect(breaker.isPristine).toBe(true);
+  // Of a row of failures no time takes anything away.
+  report(FAILURE);
+  clock.now += 30_000;
+  expect(breaker.isPristine).toBe(false);
+  report(SUCCESS);
+  expect(breaker.isPristine).toBe(true);
 });
 
 /** What the commands below know: the clock, and the permits that they hold. */

@@ -47,6 +47,18 @@ describe('the average time to the first token', () => {
     expect(latency.value).toBeLessThan(1);
   });
 
+  test('of a request that was cut short above it holds for as long, and one below it changes nothing', () => {
+    const { clock, latency } = setting();
+    latency.observe(1000);
+    clock.now += 10_000;
+    latency.observeAtLeast(2000);
+    latency.observeAtLeast(1500);
+    clock.now += 10_000;
+    expect(latency.value).toBe(2000);
+    clock.now += 10_000;
+    expect(latency.value).toBeCloseTo(2000 / Math.E, 6);
+  });
+
   test('ignores what is no time', () => {
     const { latency } = setting();
     for (const ms of [Number.NaN, -1, Number.POSITIVE_INFINITY]) latency.observe(ms);

@@ -89,6 +89,18 @@ describe('a token', () => {
     expect(source.token.ready()).toBeUndefined();
   });
 
+  test('of less than 50 s is used until a tenth of its life is left', async () => {
+    const source = new FakeSource();
+    source.lifeMs = 20_000;
+    source.token.start();
+    await vi.advanceTimersByTimeAsync(0);
+    source.error = new TokenError('down');
+    await vi.advanceTimersByTimeAsync(17_999);
+    expect(source.token.current?.value).toBe('t1');
+    await vi.advanceTimersByTimeAsync(1);
+    expect(source.token.current).toBeUndefined();
+  });
+
   test('that cannot be fetched fails requests at once, and the issuer is asked again only after the wait', async () => {
     const source = new FakeSource();
     source.error = new TokenError('down');
