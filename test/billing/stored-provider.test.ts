@@ -132,7 +132,11 @@ describe('an order by invoice', () => {
     const order = await placed(provider, 'month');
     await provider.markPaid(order, BEGIN + 40 * DAY);
     expect(await state(provider, order)).toEqual(['active', 40, null]);
-    now += 41 * DAY;
+    now += 40 * DAY - 1;
+    expect(await state(provider, order)).toEqual(['active', 40, null]);
+    now += 1;
+    expect(await state(provider, order)).toEqual(['past_due', 40, null]);
+    now += DAY;
     expect(await state(provider, order)).toEqual(['past_due', 40, null]);
     await provider.markPaid(order, BEGIN + 80 * DAY);
     expect(await state(provider, order)).toEqual(['active', 80, null]);

@@ -1,9 +1,11 @@
 // A tunnel by itself: bytes behind the head of the proxy's answer belong to it, and a pending one can be ended at every step.
+import { get } from 'node:http';
 import type { OnReadOpts, Socket } from 'node:net';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { PendingConnection } from '../../../src/upstream/outbound/connect.ts';
 import { createConnect, createEgress, type DialOptions } from '../../../src/upstream/outbound/dialer.ts';
+import { Outbound } from '../../../src/upstream/outbound/outbound.ts';
 import { ConnectProxy } from '../../helpers/connect-proxy.ts';
 import { pause, until, within } from '../../helpers/wait.ts';
 
@@ -74,6 +76,30 @@ describe('bytes behind the head of the answer', () => {
     await until(() => outcomes.length === 1, 'the error');
     expect(outcomes[0]).toMatchObject({ code: expect.stringMatching(/^ERR_SSL_|^EPROTO/) });
   });
+});
+
+test.each([
+  [302, 'upstream_proxy_error'],
+  [400, 'upstream_proxy_denied'],
+  [407, 'upstream_proxy_denied'],
+  [408, 'upstream_proxy_error'],
+  [429, 'upstream_proxy_error'],
+  [499, 'upstream_proxy_denied'],
+  [500, 'upstream_proxy_error'],
+  [503, 'upstream_proxy_error'],
+])('an answer with %i is %s', async (status, code) => {
+  answer([`HTTP/1.1 ${status} No\r\n\r\n`]);
+  const { outcomes } = dial();
+  await until(() => outcomes.length === 1, 'the error');
+  expect(outcomes[0]).toMatchObject({ code });
+});
+
+test('an agent names an IPv6 address in brackets', async () => {
+  proxy.script = (socket) => socket.destroy();
+  const agent = new Outbound({ http: proxy.url() }).agent(false);
+  const request = get({ agent, host: '2001:db8::7', port: 81 });
+  await new Promise((resolve) => request.once('error', resolve));
+  expect(proxy.authorities).toEqual(['[2001:db8::7]:81']);
 });
 
 describe('a pending tunnel', () => {
