@@ -269,7 +269,7 @@ export class Attempts {
     const attempt = new Attempt(relayed, target, observer, runner.race);
     runner.attempt = attempt;
     const sent = form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage);
-    return attempt.run(sent, fresh, this.#allowance.searchMs);
+    return attempt.run(sent, fresh, this.#allowance.remainingMs);
   }
 
   #mayContinue(failure: Failure): boolean {

@@ -40,11 +40,6 @@ export class RetryAllowance {
     return this.#endsAt - performance.now();
   }
 
-  /** Milliseconds for the target search of the next attempt; the first one has them all. */
-  get searchMs(): number {
-    return this.#sent === 0 ? this.#request.config.retry.deadline : this.remainingMs;
-  }
-
   get isAtAttemptLimit(): boolean {
     return this.#sent >= this.#request.config.retry.attempts;
   }
