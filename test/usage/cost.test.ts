@@ -287,6 +287,14 @@ describe('a cost', () => {
     expect(costOf(always(texts), { ...used, isCounted: true }, 1)).toBe(17_000_000);
     expect(costOf(always({ input: '2', output: '2' }), { ...used, isCounted: false }, 1)).toBe(2_000_000);
   });
+
+  test.each(['characters', 'image', 'minute', 'document'])(
+    'of tokens stands where the upstream counts none, and the use has nothing of the price for %s',
+    (unit) => {
+      const use = { tokens: tokens({ prompt: 1000 }), isCounted: false };
+      expect(costOf(always({ [unit]: '15', input: '2', output: '2' }), use, 1)).toBe(2_000_000);
+    },
+  );
 });
 
 describe('prices from different times', () => {

@@ -113,6 +113,19 @@ describe('a token', () => {
     expect(source.fetches).toBe(2);
   });
 
+  test('that came before the wait of a failed fetch was over is fetched again at once when it has expired', async () => {
+    const source = new FakeSource();
+    source.error = new TokenError('down');
+    source.token.start();
+    await vi.advanceTimersByTimeAsync(0);
+    [source.error, source.lifeMs] = [undefined, 200];
+    source.token.renew();
+    source.token.stop();
+    await vi.advanceTimersByTimeAsync(200);
+    expect(await codeOf(source.token.ready())).toBe('ok');
+    expect(source.fetches).toBe(3);
+  });
+
   test('is given up after 10 s when the issuer hangs', async () => {
     const source = new FakeSource();
     source.isHung = true;
