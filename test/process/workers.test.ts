@@ -147,6 +147,7 @@ describe('two workers', () => {
     const page = await gateway.metrics();
     const names = page.split('\n').filter((line) => line.startsWith('# TYPE '));
     expect(names).toEqual([...new Set(names)]);
+    expect(page).toMatch(/^tollgate_build_info\{[^}]+\} 1$/m);
     expect(await redis.command('ZCARD', 'tollgate:replicas')).toBe(2);
     expect(gateway.output.match(/listening on/g)).toHaveLength(1);
     const upstreams = await (await fetch(`${gateway.adminUrl}/upstreams`)).json();
