@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { nearest } from '../../src/config/source/nearest.ts';
 
-const NAMES = ['base_url', 'api_key', 'headers', 'timeouts', 'max_concurrency', 'stream_usage', 'a'];
+const NAMES = ['base_url', 'api_key', 'headers', 'timeouts', 'max_concurrency', 'stream_usage', 'stop', 'a'];
 
 describe('the nearest name', () => {
   it.each([
@@ -15,6 +15,7 @@ describe('the nearest name', () => {
     ['max_concurency', 'max_concurrency'],
     ['maxConcurrency', 'max_concurrency'],
     ['stream_usgae', 'stream_usage'],
+    ['tsop', 'stop'],
   ])('to %s is %s', (word, name) => expect(nearest(word, NAMES)).toBe(name));
 
   it.each(['x', '', 'model', 'something', 'b'.repeat(1000)])('to %j is none', (word) =>
