@@ -55,5 +55,5 @@ export function daysOf(month: string): readonly string[] {
 export function nextMonth(month: string): string {
   const [year = 0, number = 0] = month.split('-').map(Number);
   const [next, nextNumber] = number === 12 ? [year + 1, 1] : [year, number + 1];
-  return `${String(next).padStart(4, '0')}-${String(nextNumber).padStart(2, '0')}`;
+  return `${next}-${String(nextNumber).padStart(2, '0')}`;
 }

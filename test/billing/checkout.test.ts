@@ -111,6 +111,7 @@ describe('the checkout', () => {
         'application/json',
       ]);
       expect(field(response.json(), 'error', 'param')).toBe(param);
+      expect(field(response.json(), 'error', 'message')).toMatch(/^[A-Z].+\.$/);
       expect(response.header('x-should-retry')).toBe(status >= 500 ? 'false' : undefined);
     });
 

@@ -166,6 +166,9 @@ test('pages may load, frame and send nothing elsewhere, and are not stored', asy
       'cache-control': 'no-store',
       'x-frame-options': 'DENY',
       'x-content-type-options': 'nosniff',
+      'referrer-policy': 'same-origin',
+      'cross-origin-resource-policy': 'same-origin',
+      'cross-origin-opener-policy': 'same-origin',
     });
   }
 });
