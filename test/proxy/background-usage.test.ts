@@ -61,7 +61,7 @@ beforeAll(async () => {
     upstreams: { up: `http://127.0.0.1:${address.port}/v1` },
     config: {
       models: { m: { targets: [{ upstream: 'up', model: 'm' }], price: { input: 1, output: 2 } } },
-      tiers: { Lite: { tokens_per_day: 100_000 }, Pro: {} },
+      tiers: { Lite: { tokens_per_day: 100_000, budget: { per_day: 1 } }, Pro: {} },
     },
   });
 });
@@ -103,6 +103,8 @@ describe('a background response', () => {
     expect(totals).toMatchObject({ prompt_tokens: 1000, completion_tokens: 50, requests: 2 });
     expect(totals.cost).toBeCloseTo((1000 + 2 * 50) * 1e-6, 12);
     expect(limits).toContainEqual(expect.objectContaining({ limit: 'tokens_per_day', used: 1050 }));
+    const used: unknown = expect.closeTo(0.0011, 9);
+    expect(limits).toContainEqual(expect.objectContaining({ limit: 'cost_per_day', used }));
     expect(await gateway.metric('tollgate_followed_usage{kind="response"}')).toBe(0);
     await client.responses.retrieve(id);
     expect(await counted()).toEqual([1000, 50]);
