@@ -241,6 +241,18 @@ describe('what it passes on', () => {
   });
 });
 
+test('a connection is counted before its first request, and until its end', async () => {
+  await using served = await Served.start();
+  using first = await served.connect();
+  await until(async () => (await served.openConnections()) === 1, 'the first connection');
+  using second = await served.connect();
+  await until(async () => (await served.openConnections()) === 2, 'the second connection');
+  first.destroy();
+  await until(async () => (await served.openConnections()) === 1, 'the end of the first');
+  second.destroy();
+  await until(async () => (await served.openConnections()) === 0, 'the end of the second');
+});
+
 test('a flood of resets leaves no trace', async () => {
   await using served = await Served.start();
   for (let round = 0; round < 10; round += 1) {
