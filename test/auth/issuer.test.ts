@@ -26,6 +26,15 @@ describe('issuing', () => {
     expect(await outcome((await setting.replica()).authenticator, issued.key)).toBe(issued.prefix);
   });
 
+  test('gives a new holder its terms', async () => {
+    await using setting = await openSetting();
+    const terms = { limits: { concurrency: 7 } };
+    const { prefix } = await setting.issuer.issue({ tier: 'Pro', terms });
+    expect(await setting.store.findKey(prefix)).toMatchObject({ holderTerms: terms, terms: {} });
+    const plain = await setting.issuer.issue({ tier: 'Pro' });
+    expect(await setting.store.findKey(plain.prefix)).toMatchObject({ holderTerms: {}, terms: {} });
+  });
+
   test.each([
     ['is empty', '   '],
     ['is longer than 200 characters', 'x'.repeat(201)],

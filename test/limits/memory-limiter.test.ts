@@ -163,3 +163,20 @@ test('totals that were forgotten are read again for scopes that were used before
   limiter.forgetTotals();
   expect(await used()).toBe(5);
 });
+
+test('what ended requests held is not counted beside totals that are read again', async () => {
+  const [counters, store] = [new Counters(), new Store()];
+  const limiter = new MemoryLimiter({ initialTotals: seedsOf(store, counters), metrics: counters });
+  const scopes = makeScopes('a', [holderScope('a', { tokens_per_day: 1000 })]);
+  const admit = async (tokens: number) => {
+    const admission = await limiter.admit(scopes, { tokens, cost: 0 });
+    if (admission.kind !== 'admitted') throw new Error('not admitted');
+    return admission;
+  };
+  const [ended, running] = [await admit(100), await admit(10)];
+  ended.lease.settle({ tokens: 40, cost: 0 });
+  store.totals.set('a', totals({ tokens_per_day: 40 }));
+  limiter.forgetTotals();
+  expect((await admit(0)).states[0]?.of('tokens_per_day')?.used).toBe(50);
+  running.lease.settle(NO_AMOUNTS);
+});
