@@ -1,0 +1,61 @@
+// The threads of usage outboxes in the system tests. Each gateway needs one, and to start it takes a third of a gateway's start: so a
+// thread whose outbox was closed serves the next one. One that is terminated, or fails, ends as in production.
+import { EventEmitter } from 'node:events';
+import { syncBuiltinESMExports } from 'node:module';
+import threads, { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
+import type { OutboxTask } from './outbox-host.ts';
+
+const SOURCE = new URL('../../src/usage/outbox/outbox-thread.ts', import.meta.url).href;
+const HOST = new URL('./outbox-host.ts', import.meta.url);
+
+/** Hosts without an outbox. */
+const free: Worker[] = [];
+
+/** What `OutboxDisk` uses of a `Worker`. */
+class OutboxThread extends EventEmitter {
+  readonly #host = free.pop() ?? new Worker(HOST, { env: {}, execArgv: [] });
+  readonly #port: MessagePort;
+
+  constructor(directory: string) {
+    super();
+    const { port1, port2 } = new MessageChannel();
+    this.#port = port1.on('message', (reply) => void this.emit('message', reply));
+    this.#host
+      .on('message', () => this.#leave())
+      .on('error', (error) => void this.emit('error', error))
+      .on('exit', (code) => void this.emit('exit', code));
+    const task: OutboxTask = { port: port2, directory };
+    this.#host.postMessage(task, [port2]);
+  }
+
+  postMessage(call: unknown): void {
+    this.#port.postMessage(call);
+  }
+
+  unref(): void {
+    this.#port.unref();
+    this.#host.unref();
+  }
+
+  terminate(): Promise<number> {
+    return this.#host.terminate();
+  }
+
+  /** To `OutboxDisk` the thread has ended. */
+  #leave(): void {
+    for (const event of ['message', 'error', 'exit']) this.#host.removeAllListeners(event);
+    this.#host.unref();
+    free.push(this.#host);
+    this.emit('exit', 0);
+  }
+}
+
+Object.assign(threads, {
+  Worker: new Proxy(Worker, {
+    construct: (target, words, caller) =>
+      String(words[0]) === SOURCE
+        ? new OutboxThread(words[1].workerData)
+        : Reflect.construct(target, words, caller),
+  }),
+});
+syncBuiltinESMExports();
