@@ -10,7 +10,7 @@ import {
   startGateway,
 } from './gateway.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, startPostgres } from './postgres.ts';
-import { REDIS_TIMEOUT, type RedisServer, startRedis } from './redis.ts';
+import { REDIS_TIMEOUT, type RedisServer, type RedisServerOptions, startRedis } from './redis.ts';
 import { sharedPostgres } from './shared-servers.ts';
 import { tempDir } from './wait.ts';
 
@@ -46,6 +46,7 @@ export interface FleetOptions {
   readonly replicas?: number;
   /** Default: of its own. The shared one for tests that do not stop it. */
   readonly postgres?: 'own' | 'shared';
+  readonly redis?: RedisServerOptions;
   readonly gateway?: GatewayOptions;
 }
 
@@ -55,9 +56,10 @@ export async function startFleet({
   replicas: count = 3,
   gateway = {},
   postgres: kind = 'own',
+  redis: ofRedis = {},
 }: FleetOptions = {}): Promise<Fleet> {
   await using stack = new AsyncDisposableStack();
-  const redis = stack.use(await startRedis());
+  const redis = stack.use(await startRedis(ofRedis));
   const own = kind === 'own' ? stack.use(await startPostgres()) : undefined;
   const database =
     own === undefined ? await stack.use(await sharedPostgres()).createStore() : await own.createDatabase();

@@ -20,6 +20,8 @@ const WATCH = 'redis-server "$@" < /dev/null & echo $!; cat > /dev/null; kill -9
 export interface RedisServerOptions {
   /** Arguments of `redis-server`, a configuration file first, besides those for port, directory and persistence: `--requirepass`, `x`. */
   readonly args?: readonly string[];
+  /** It writes an append-only file, synced every second, and starts with it again. Default false: it starts empty. */
+  readonly isDurable?: boolean;
   /** For `command` and `url`, where `args` set one. */
   readonly password?: string;
 }
@@ -33,7 +35,7 @@ export interface RedisServer extends AsyncDisposable {
   resume(): void;
   /** Kills the process at once. */
   kill(): Promise<void>;
-  /** Starts it again on the same port, empty. */
+  /** Starts it again on the same port, empty or with its file. */
   start(): Promise<void>;
   /** FLUSHALL and SCRIPT FLUSH. */
   flush(): Promise<void>;
@@ -94,7 +96,8 @@ class Server implements RedisServer {
 
   async start(): Promise<void> {
     const own = ['--port', `${this.port}`, '--bind', '127.0.0.1', '--dir', this.#directory.path];
-    const quiet = ['--save', '', '--appendonly', 'no', '--loglevel', 'warning'];
+    const appendonly = this.#options.isDurable === true ? 'yes' : 'no';
+    const quiet = ['--save', '', '--appendonly', appendonly, '--loglevel', 'warning'];
     const watch = spawn('sh', ['-c', WATCH, 'sh', ...(this.#options.args ?? []), ...own, ...quiet], {
       stdio: ['pipe', 'pipe', 'ignore'],
     });
