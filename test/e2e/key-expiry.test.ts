@@ -1,7 +1,19 @@
 // What clients see of keys that expire and of rotations with an overlap, and that the store learns when a key was used.
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
+import {
+  chatRequest,
+  contentChunk,
+  finishChunk,
+  frame,
+  HostileUpstream,
+  head,
+  lastChunk,
+  SSE_HEADERS,
+  usageChunk,
+} from '../helpers/hostile-upstream.ts';
+import { until } from '../helpers/wait.ts';
 import { codeOf, field, listModels, textField } from './holder.ts';
 
 const DAY = 86_400_000;
@@ -39,6 +51,83 @@ describe('a key that expires', () => {
     expect(response.text()).toMatch(/expired on \d{4}-\d\d-\d\dT/);
     expect(response.header('www-authenticate')).toContain('invalid_token');
   });
+});
+
+describe('at its borders, whatever the time zone,', () => {
+  const EXPIRY = Date.parse('2031-03-31T00:00:00.000Z');
+  const zone = process.env['TZ'];
+
+  afterEach(() => {
+    vi.useRealTimers();
+    if (zone === undefined) delete process.env['TZ'];
+    else process.env['TZ'] = zone;
+  });
+
+  test.each(['UTC', 'Pacific/Kiritimati', 'Pacific/Pago_Pago', 'Europe/Berlin'])('%s', async (timeZone) => {
+    process.env['TZ'] = timeZone;
+    vi.useFakeTimers({ toFake: ['Date'], now: EXPIRY - 7 * DAY });
+    const expiresAt = new Date(EXPIRY).toISOString();
+    const { key, prefix } = await gateway.app.issuer.issue({ tier: 'Lite', key: { expiresAt } });
+    const answer = async () => {
+      const response = await listModels(gateway.url, key.reveal());
+      return [response.status, response.header('x-tollgate-key-expires')];
+    };
+    expect(await answer()).toEqual([200, undefined]);
+    for (const left of [7 * DAY - 1, DAY, 1]) {
+      vi.setSystemTime(EXPIRY - left);
+      expect(await answer()).toEqual([200, expiresAt]);
+    }
+    vi.setSystemTime(EXPIRY);
+    expect(await answer()).toEqual([401, undefined]);
+    // Support moves it while it is known here: first by a day, then beyond the week.
+    for (const [days, header] of [
+      [1, new Date(EXPIRY + DAY).toISOString()],
+      [30, undefined],
+    ] as const) {
+      const later = new Date(EXPIRY + days * DAY).toISOString().slice(0, 10);
+      const words = ['keys', 'set', prefix, '--expires', later, '--config', gateway.configFile];
+      const { code } = await runCommand(words, { TEST_DIR: gateway.directory.path });
+      expect(code).toBe(0);
+      await until(async () => String(await answer()) === String([200, header]), 'the moved expiry');
+    }
+  });
+});
+
+test('a stream during which its key expires ends as others do', async () => {
+  const upstream = await HostileUpstream.start();
+  await using own = await startGateway({ upstreams: { up: upstream.baseUrl } });
+  const gate = Promise.withResolvers<void>();
+  upstream.always([
+    head(200, SSE_HEADERS),
+    (c) => c.chunk(frame(contentChunk('Hello'))),
+    async (c) => {
+      await gate.promise;
+      await c.chunk(`${frame(finishChunk()) + frame(usageChunk())}data: [DONE]\n\n`);
+    },
+    lastChunk(),
+  ]);
+  const expiry = Date.now() + 3_600_000;
+  const { key } = await own.app.issuer.issue({
+    tier: 'Lite',
+    key: { expiresAt: new Date(expiry).toISOString() },
+  });
+  const chat = { model: 'test-model', stream: true };
+  using client = await own.open(chatRequest(chat), { key: key.reveal() });
+  await client.readUntil('data: ');
+  vi.useFakeTimers({ toFake: ['Date'], now: expiry });
+  try {
+    gate.resolve();
+    const response = await client.response();
+    expect([response.status, response.complete, response.text().includes('[DONE]')]).toEqual([
+      200,
+      true,
+      true,
+    ]);
+    expect((await own.chat(chatRequest(chat), { key: key.reveal() })).status).toBe(401);
+  } finally {
+    vi.useRealTimers();
+    await upstream.close();
+  }
 });
 
 describe('a rotation with an overlap', () => {

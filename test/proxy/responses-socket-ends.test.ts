@@ -2,7 +2,7 @@
 // not read, revoked keys and drains. The upstream is a real WebSocket server, and it gets what the gateway sends.
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/key-record.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import { rejectedHandshake, ResponsesSocket as Socket } from '../helpers/responses-socket.ts';
@@ -356,6 +356,31 @@ describe('the gateway', () => {
     await gateway.app.issuer.revoke(prefixOf(retired), 'left the company');
     expect(await second.fail()).toMatchObject({ status: 401, error: { code: 'invalid_api_key' } });
     expect(await second.closed).toEqual({ code: 1008, reason: 'invalid_api_key' });
+  });
+
+  test('lets a response end during which its key expires, and ends the connection at the next one', async () => {
+    const now = Date.now();
+    const issued = await gateway.app.issuer.issue({
+      tier: 'Pro',
+      key: { expiresAt: new Date(now + 3_600_000).toISOString() },
+    });
+    const gate = Promise.withResolvers<void>();
+    upstream.answer = async (event, id) => {
+      await gate.promise;
+      return eventsOf(event, id);
+    };
+    using socket = await Socket.open(gateway, issued.key.reveal());
+    socket.create();
+    await until(() => upstream.created.length === 1, 'the response to begin');
+    vi.useFakeTimers({ toFake: ['Date'], now: now + 3_600_000 });
+    try {
+      gate.resolve();
+      await socket.next('response.completed');
+      expect(await socket.fail()).toMatchObject({ status: 401, error: { code: 'api_key_expired' } });
+      expect(await socket.closed).toEqual({ code: 1008, reason: 'api_key_expired' });
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('ends a connection that is idle or too old, but not one with a response', async () => {
