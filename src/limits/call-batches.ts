@@ -5,6 +5,9 @@ import type { PendingRelease } from './pending-releases.ts';
 import { scriptScopesOf } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
 
+/** How long the release of a holder that is far from its limits waits for a reservation to go with. */
+export const RELEASE_WAIT_MS = 100;
+
 /** A reservation that waits for its decision. */
 export interface Waiting {
   readonly id: string;

@@ -68,6 +68,20 @@ export class PendingReleases {
     this.#metrics.limitSettlementsDropped.inc({ reason });
   }
 
+  /**
+   * Delivers what waits now, `size` releases at a time, until Redis is down. A failed delivery comes back to the end, and waits for the
+   * next round.
+   * @param deliver never rejects
+   */
+  async deliverAll(
+    size: number,
+    isUp: () => boolean,
+    deliver: (releases: readonly PendingRelease[]) => Promise<void>,
+  ): Promise<void> {
+    for (let left = this.size; left > 0 && isUp(); left -= size)
+      await deliver(this.take(Math.min(left, size)));
+  }
+
   /** Removes the oldest, at most `count`, and returns them. */
   take(count: number): PendingRelease[] {
     const taken: PendingRelease[] = [];

@@ -1,4 +1,5 @@
 // The lease of a request that Redis has admitted, what it holds, and the releases that are sent when requests end.
+import { randomBytes } from 'node:crypto';
 import { LIMITS } from '../config/limit-table.ts';
 import { utcDateAt } from './calendar.ts';
 import { type Amounts, NO_AMOUNTS, SettledOnce } from './limiter.ts';
@@ -23,6 +24,17 @@ export class RedisLease extends SettledOnce {
     this.scopes = scopes;
     this.member = member;
     this.amounts = amounts;
+  }
+}
+
+/** Ids that no other process has. */
+export class LeaseIds {
+  readonly #process = randomBytes(8).toString('hex');
+  #count = 0;
+
+  next(): string {
+    this.#count += 1;
+    return `${this.#process}.${this.#count}`;
   }
 }
 

@@ -1,10 +1,9 @@
 // The limiter that all replicas share: calls of reserve.lua for the admissions and releases that call-batches.ts collects. While Redis
 // is unavailable it does not decide; it keeps pending releases and delivers them afterwards.
-import { randomBytes } from 'node:crypto';
 import type { RedisClient } from '../redis/redis-client.ts';
 import { mayHaveExecuted } from '../redis/redis-fault.ts';
 import { singleFlight } from '../single-flight.ts';
-import { type CallBatch, CallBatches, type Waiting } from './call-batches.ts';
+import { type CallBatch, CallBatches, RELEASE_WAIT_MS, type Waiting } from './call-batches.ts';
 import type { InitialTotals } from './initial-totals.ts';
 import { LastKnown, type LastKnownCounters } from './last-known.ts';
 import {
@@ -22,6 +21,7 @@ import {
 import { type PendingRelease, PendingReleases } from './pending-releases.ts';
 import {
   checksOfChange,
+  LeaseIds,
   leaseIdOf,
   MAX_BATCH,
   OwnLeases,
@@ -41,9 +41,6 @@ import { ReserveCalls } from './reserve-calls.ts';
 import { batchArgs, scriptScopesOf } from './reserve-script.ts';
 import type { Scopes } from './scope.ts';
 import { isFarFromLimits, rejectionOf } from './verdict.ts';
-
-/** How long the release of a holder that is far from its limits waits for a reservation to go with. */
-const RELEASE_WAIT_MS = 100;
 
 export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
@@ -74,10 +71,9 @@ export class RedisLimiter implements Limiter {
     this.#sending.add(sending);
   });
   readonly #sending = new Set<Promise<void>>();
-  readonly #process = randomBytes(8).toString('hex');
+  readonly #ids = new LeaseIds();
   readonly #timer: NodeJS.Timeout;
   readonly #stopListening: () => void;
-  #count = 0;
   #isClosed = false;
 
   constructor(options: RedisLimiterOptions) {
@@ -112,8 +108,7 @@ export class RedisLimiter implements Limiter {
 
   /** An id for an admission that the caller enters or takes back itself if no reply comes. */
   newId(): string {
-    this.#count += 1;
-    return `${this.#process}.${this.#count}`;
+    return this.#ids.next();
   }
 
   /**
@@ -126,8 +121,7 @@ export class RedisLimiter implements Limiter {
     const whole = wholeAmounts(amounts);
     if (held instanceof RedisLease) {
       // Its keys are in one slot until it ends.
-      const kept = held.scopes.slot === scopes.slot ? scopes : held.scopes;
-      return await this.#change(held, kept, whole);
+      return await this.#change(held, held.scopes.slot === scopes.slot ? scopes : held.scopes, whole);
     }
     const id = ownId ?? this.newId();
     return await this.#batches.reserve(scopes, id, whole).catch((error: unknown) => {
@@ -266,21 +260,21 @@ export class RedisLimiter implements Limiter {
   #decide(scopes: Scopes, reservations: readonly Waiting[], answer: ReserveAnswer): void {
     const admissions = decisionsOf(scopes, reservations, answer).map((decision): Admission => {
       if (decision.kind === 'refused') return decision;
-      const lease = this.#lease(scopes, decision.member, decision.amounts);
-      lease.mayWait = decision.isFar;
+      const lease = this.#lease(scopes, decision.member, decision.amounts, decision.isFar);
       return { kind: 'admitted', lease, states: decision.states };
     });
     this.#lastKnown.remember(scopes, answer);
     for (const [index, admission] of admissions.entries()) reservations[index]?.resolve(admission);
   }
 
-  #lease(scopes: Scopes, member: string, amounts: Amounts): RedisLease {
+  #lease(scopes: Scopes, member: string, amounts: Amounts, mayWait = false): RedisLease {
     const lease: RedisLease = new RedisLease(scopes, member, amounts, (real) => {
       this.#leases.remove(lease);
       this.#options.metrics.limitLeases.add(-1);
       for (const { id } of lease.scopes.list) this.#lastKnown.of(id)?.settled(lease.amounts, real);
       this.#send(pendingReleaseOf(lease, real), lease.mayWait);
     });
+    lease.mayWait = mayWait;
     this.#leases.add(lease);
     this.#options.metrics.limitLeases.add(1);
     return lease;
@@ -292,18 +286,14 @@ export class RedisLimiter implements Limiter {
 
   /** Delivers pending releases and renews the leases; one round at a time. Never rejects. */
   readonly #tend = singleFlight(async (): Promise<void> => {
-    // First what other replicas do not know.
-    await this.#deliverAll()
-      .then(() => this.#leases.renewAll(this.#calls, () => this.#options.redis.isUp))
-      .catch(() => {});
-  });
-
-  async #deliverAll(): Promise<void> {
-    // A failed delivery goes back to the end, and must not be retried for ever in one round.
-    for (let left = this.#pending.size; left > 0 && this.#options.redis.isUp; left -= MAX_BATCH) {
-      for (const each of this.#pending.take(Math.min(left, MAX_BATCH))) this.#send(each);
+    const isUp = () => this.#options.redis.isUp;
+    const deliver = async (releases: readonly PendingRelease[]) => {
+      for (const each of releases) this.#send(each);
       this.#batches.flush();
       await Promise.all(this.#sending);
-    }
-  }
+    };
+    // First what other replicas do not know.
+    await this.#pending.deliverAll(MAX_BATCH, isUp, deliver);
+    await this.#leases.renewAll(this.#calls, isUp);
+  });
 }
