@@ -121,10 +121,6 @@ export const OPERATOR_ERRORS = {
     409,
     'A request with this Idempotency-Key is running, or ended without a result.',
   ),
-  search_too_broad: invalid(
-    400,
-    'The search takes too long: each of its conditions has very many hits, and few have all. Narrow one: a longer beginning, a whole label, or one more condition.',
-  ),
   record_changed: invalid(412, 'The record has changed since you read it.'),
   request_key_reused: invalid(422, 'This Idempotency-Key belongs to another request.'),
   too_many_sign_ins: limited(429, 'Too many attempts to sign in. Wait a minute.'),

@@ -3,7 +3,7 @@
 import type { HolderFilter, KeyFilter } from '../../src/store/key-record.ts';
 
 export interface Search {
-  readonly of: 'keys' | 'holders';
+  readonly of: 'keys' | 'holders' | 'teams';
   readonly name: string;
   readonly filter: Omit<KeyFilter, 'limit' | 'prefix' | 'after'>;
 }
@@ -30,6 +30,8 @@ const HOLDER_CONDITIONS: Readonly<Record<string, Readonly<Record<string, HolderF
   },
   // None of these has the name or the label that many have.
   'another beginning': { many: { labels: { stage: 't*' } } },
+  // None of these has the other beginning.
+  'a third beginning': { many: { labels: { env: 'p*' } } },
   team: { many: { teamId: 't0' }, few: { teamId: 't17' }, none: { teamId: 'empty' } },
   tier: { many: { tier: 'Free' }, few: { tier: 'Pro' } },
   standing: { many: { standing: 'suspended' } },
@@ -45,9 +47,20 @@ const KEY_CONDITIONS: Readonly<Record<string, Readonly<Record<string, Filter>>>>
   },
 };
 
+const TEAM_CONDITIONS: Readonly<Record<string, Readonly<Record<string, Filter>>>> = {
+  name: { many: { name: 'team' }, few: { name: 'team 123' }, none: { name: 'zebra' } },
+  // Of all holders, and of each tenth team.
+  label: { many: { labels: { env: 'prod' } }, few: { labels: { cost_center: 'c1234' } } },
+  'beginning of a label': { many: { labels: { stage: 't*' } }, none: { labels: { region: 'x*' } } },
+};
+
 /** Each condition alone, and each pair of them. */
 export function searches(): readonly Search[] {
-  return [...searchesOf('holders', HOLDER_CONDITIONS), ...searchesOf('keys', KEY_CONDITIONS)];
+  return [
+    ...searchesOf('holders', HOLDER_CONDITIONS),
+    ...searchesOf('keys', KEY_CONDITIONS),
+    ...searchesOf('teams', TEAM_CONDITIONS),
+  ];
 }
 
 function searchesOf(
@@ -109,6 +122,7 @@ export function fillStatements(kind: 'sqlite' | 'postgres', holders: number): re
        select ${id}, 'env', case when n % 10000 = 7 then 'canary' when n % 2 = 0 then 'prod' else 'dev' end from ${all}`,
     `insert into labels (owner_id, name, value)
        select ${id}, 'stage', case when n % 10000 = 8 then 'beta' when n % 2 = 1 then 'trial' else 'live' end from ${all}`,
+    `insert into labels (owner_id, name, value) select 't' || n, 'env', 'prod' from ${numbers(TEAMS)} where n % 10 = 0`,
     // After the labels, so that its marks are written once.
     `insert into holders (id, tier, label, created_at, team_id, standing)
        select ${id}, case when n % 2 = 0 then 'Free' when n % 10000 = 1 then 'Pro' else 'Lite' end,

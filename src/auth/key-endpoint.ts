@@ -11,7 +11,9 @@ export function keyEndpoint(authenticator: Authenticator, store: Pick<Store, 'li
   return async (exchange: Exchange): Promise<void> => {
     const { prefix, holderId } = await identify(authenticator, exchange, 'any');
     exchange.throwIfStopped();
-    const [key] = await store.listKeys({ prefix, holderId, limit: 1 });
+    const {
+      items: [key],
+    } = await store.listKeys({ prefix, holderId, limit: 1 });
     if (key === undefined) throw new GatewayError('invalid_api_key');
     const { name, createdAt, expiresAt, lastUsed } = key;
     const body = { prefix, name, created_at: createdAt, expires_at: expiresAt, last_used: lastUsed };

@@ -176,8 +176,8 @@ export class KeyIssuer {
   }
 
   /** Keys in the order of `Store.listKeys`. @throws GatewayError `store_unavailable` */
-  list(filter: KeyFilter): Promise<readonly KeySummary[]> {
-    return this.#parts.store.listKeys(filter);
+  async list(filter: KeyFilter): Promise<readonly KeySummary[]> {
+    return (await this.#parts.store.listKeys(filter)).items;
   }
 
   async #add(

@@ -58,7 +58,7 @@ export async function wholeHolder(store: Store, { tiers }: DynamicConfig, holder
   return {
     ...{ holder: holder.id, name, team: team?.name ?? null, tier, standing, labels },
     ...{ ...termsFields(terms), ...tierFields(tiers[tier]), created_at: createdAt },
-    keys: keys.map(listedFields),
+    keys: keys.items.map(listedFields),
     events: holderEvents(events),
     orders: orders.map(orderFields),
   };

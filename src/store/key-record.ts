@@ -210,6 +210,16 @@ export interface KeyChange {
   readonly actor: string | null;
 }
 
+/** Where a page of a search ends: the values of its order, and an id. */
+export type SearchPosition = readonly (string | number)[];
+
+/** What a page of a search has. It may be less than was asked for: only without `next` nothing follows. */
+export interface SearchPage<Item> {
+  readonly items: readonly Item[];
+  /** Where the next page begins. */
+  readonly next: SearchPosition | undefined;
+}
+
 /** Conditions on a holder. All that are given hold. */
 export interface HolderFilter {
   /** Beginning of the name, ignoring the case of ASCII letters. */
@@ -230,8 +240,8 @@ export interface KeyFilter extends HolderFilter {
   readonly unusedSince?: string | undefined;
   /** RFC 3339, UTC */
   readonly expiresBefore?: string | undefined;
-  /** Cursor: only keys that were issued after this one. */
-  readonly after?: Prefix | undefined;
+  /** `next` of the page before. */
+  readonly after?: SearchPosition | undefined;
   /** 1 to 1000. */
   readonly limit: number;
 }

@@ -1,7 +1,16 @@
 // Records of teams and of the search for holders.
 import type { Tier } from '../config/schema/config-schema.ts';
 import type { Terms, TermsChange } from '../config/terms.ts';
-import type { Authorship, Holder, HolderFilter, LabelChange, OwnerLabels, Prefix } from './key-record.ts';
+import type {
+  Authorship,
+  Holder,
+  HolderFilter,
+  LabelChange,
+  OwnerLabels,
+  Prefix,
+  SearchPage,
+  SearchPosition,
+} from './key-record.ts';
 
 export interface Team {
   readonly id: string;
@@ -78,7 +87,11 @@ export interface OrganisationStore {
   /** Teams with a version above `version`, in its order. */
   teamsAfter(version: number, limit: number): Promise<readonly Team[]>;
   /** Ordered by name where that is a condition, else by label, else by id. @param limit 1 to 1000 */
-  searchHolders(filter: HolderFilter, limit: number, after?: string): Promise<readonly HolderSummary[]>;
+  searchHolders(
+    filter: HolderFilter,
+    limit: number,
+    after?: SearchPosition,
+  ): Promise<SearchPage<HolderSummary>>;
   /** Number of active keys whose expiry is in this time, RFC 3339, UTC. */
   countExpiring(from: string, to: string): Promise<number>;
   /** Numbers of holders with an active key, by tier. */

@@ -19,6 +19,7 @@ import type {
   Prefix,
   RevokeResult,
   RotateResult,
+  SearchPage,
 } from './key-record.ts';
 import type { ObjectStore } from './object-record.ts';
 import type { OperatorStore } from './operator-record.ts';
@@ -126,7 +127,7 @@ export interface Store {
   changeKey(prefix: Prefix, change: ActiveKeyChange, by: Authorship): Promise<KeyChangeResult>;
 
   /** Keys by the name of the holder where that is a condition, else by expiry, last use, label, or in the order of issue. */
-  listKeys(filter: KeyFilter): Promise<readonly ListedKey[]>;
+  listKeys(filter: KeyFilter): Promise<SearchPage<ListedKey>>;
 
   /** The changes of one key, oldest first. */
   historyOf(prefix: Prefix): Promise<readonly KeyChange[]>;

@@ -181,7 +181,7 @@ describe('rotation', () => {
       if (one.status === 'rejected') expect(code(one.reason)).toBe('invalid_api_key');
     }
     expect(setting.argon2.hashes).toBe(2);
-    expect(await setting.store.listKeys({ limit: 10, state: 'active' })).toHaveLength(1);
+    expect((await setting.store.listKeys({ limit: 10, state: 'active' })).items).toHaveLength(1);
     expect(await setting.store.findKey(prefix)).toMatchObject({ state: 'invalidated' });
     await expect(setting.issuer.rotate(caller)).rejects.toMatchObject({ code: 'invalid_api_key' });
     expect(setting.argon2.hashes).toBe(2);
@@ -202,7 +202,7 @@ describe('rotation', () => {
     for (const one of outcomes) {
       if (one.status === 'rejected') expect(code(one.reason)).toBe('invalid_api_key');
     }
-    expect(await setting.store.listKeys({ limit: 10, state: 'active' })).toHaveLength(1);
+    expect((await setting.store.listKeys({ limit: 10, state: 'active' })).items).toHaveLength(1);
     for (const store of stores) await store.close();
   });
 

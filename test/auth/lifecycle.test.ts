@@ -221,7 +221,7 @@ test('any sequence of operations on keys gives the answers of the model', async 
       await real.other.changes.stop();
       // What is left in the store is what the model has.
       setting.mood = 'well';
-      const stored = await setting.store.listKeys({ limit: 1000 });
+      const stored = (await setting.store.listKeys({ limit: 1000 })).items;
       expect(stored.map(({ state }) => state)).toEqual(model.keys.map(({ state }) => state));
     }),
     { numRuns: 60 },

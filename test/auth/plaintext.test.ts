@@ -89,7 +89,7 @@ test('no whole key is in the store, the log, the metrics, an error or an object 
   await failure(() => database.exec(`update keys set hmac = zeroblob(32), version = 9`));
   database.close();
   say(record);
-  say(await store.listKeys({ limit: 10 }));
+  say((await store.listKeys({ limit: 10 })).items);
   say(await store.historyOf(first.prefix));
   // With its log still there; by another process, because reading the file here would drop SQLite's locks on it.
   await using copy = await tempDir();

@@ -297,7 +297,7 @@ describe('on PostgreSQL, with three replicas', () => {
     expect([settled?.state, settled?.standing]).toEqual(['claimed', 'past_due']);
     expect((await store.findHolder(holderId))?.tier).toBe('Lite');
     // Paid, disputed, won: three changes of the holder, however often they were told.
-    const [key] = (await store.listKeys({ limit: 1000 })).filter((each) => each.holderId === holderId);
+    const [key] = (await store.listKeys({ limit: 1000 })).items.filter((each) => each.holderId === holderId);
     if (key === undefined) throw new Error('no key');
     const changes = (await store.historyOf(key.prefix)).filter(({ kind }) => kind === 'changed');
     expect(changes).toHaveLength(3);
@@ -312,7 +312,7 @@ describe('on PostgreSQL, with three replicas', () => {
     );
     const issued = settled.flatMap((each): IssuedKey[] => (each.status === 'fulfilled' ? [each.value] : []));
     const { holderId } = issued[0] ?? {};
-    const keys = (await deskAt(0).store.listKeys({ limit: 1000 })).filter(
+    const keys = (await deskAt(0).store.listKeys({ limit: 1000 })).items.filter(
       (each) => each.holderId === holderId,
     );
     expect(keys.filter(({ state }) => state === 'active')).toHaveLength(1);

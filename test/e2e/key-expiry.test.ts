@@ -191,7 +191,7 @@ test('the day of the last use is in the store after the gateway has stopped', as
   expect((await listModels(own.url, key)).status).toBe(200);
   await own.app.close();
   const store = await openStore({ kind: 'sqlite', path: own.directory.file('tollgate.db') });
-  const listed = await store.listKeys({ limit: 10 });
+  const listed = (await store.listKeys({ limit: 10 })).items;
   const lastUse = (of: string) => listed.find((each) => of.startsWith(each.prefix))?.lastUsed;
   expect(lastUse(key)).toBe(new Date().toISOString().slice(0, 10));
   expect(lastUse(unused)).toBeNull();

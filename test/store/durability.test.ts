@@ -34,7 +34,7 @@ test('kill -9 while keys are issued loses no acknowledged key, and the store ope
       expect(secret.digest(key).equals(record?.hmac ?? Buffer.alloc(0))).toBe(true);
     }
     // At most the one key that was under way is there without having been acknowledged, in each round.
-    const all = await store.listKeys({ limit: 1000 });
+    const all = (await store.listKeys({ limit: 1000 })).items;
     expect(all.length - acknowledged.length).toBeGreaterThanOrEqual(0);
     expect(all.length - acknowledged.length).toBeLessThanOrEqual(round + 1);
     expect(await store.lastChange()).toBe(all.length);
@@ -59,7 +59,7 @@ test('on a full disk writes and the check fail, reads work, and freed space repa
   expect(stored.length).toBeGreaterThan(5);
   expect(readable).toEqual(stored.slice(0, -1));
   const store = await openStore({ kind: 'sqlite', path });
-  expect((await store.listKeys({ limit: 1000 })).map(({ prefix }) => prefix)).toEqual(stored);
+  expect((await store.listKeys({ limit: 1000 })).items.map(({ prefix }) => prefix)).toEqual(stored);
   expect(await store.addKey(newKey(), newHolder(), null)).toMatchObject({ kind: 'added' });
   await store.close();
 });

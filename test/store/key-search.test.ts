@@ -5,7 +5,7 @@ import type { Kysely } from 'kysely';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
-import type { Prefix } from '../../src/store/key-record.ts';
+import type { Prefix, SearchPage, SearchPosition } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
 import { MIGRATIONS } from '../../src/store/schema/migrations.ts';
@@ -120,10 +120,12 @@ const KEY_FILTER = fc.record({
 type HolderFilter = typeof HOLDER_FILTER extends fc.Arbitrary<infer T> ? T : never;
 type KeyFilter = typeof KEY_FILTER extends fc.Arbitrary<infer T> ? T : never;
 
-/** With `maxFew` 0, the condition with the order always leads. */
+/** With `maxFew` 0, the condition with the order always leads. Pages end early where the others are small. */
 const BOUNDS = fc.record({
   maxFew: fc.constantFrom(0, 20, 5000),
-  pieceRows: fc.constantFrom(1, 3, 20, 10_000),
+  firstRows: fc.constantFrom(1, 7, 1000),
+  maxRows: fc.constantFrom(1, 2, 10, 60, 100_000),
+  maxLooks: fc.constantFrom(1, 3, 20, 5000),
 });
 
 function matchesOwner(owner: Owner, { name, labels = {}, teamId, tier, standing }: HolderFilter): boolean {
@@ -179,12 +181,20 @@ function keySort(key: Key, filter: KeyFilter): Sort {
   return isAlone ? [key.owner.id, key.id] : [key.id];
 }
 
-async function paged<Id>(read: (after: Id | undefined) => Promise<readonly Id[]>, size: number) {
-  const all: Id[] = [];
-  for (;;) {
-    const page = await read(all.at(-1));
-    all.push(...page);
-    if (page.length < size) return all;
+/** @param between what happens between two pages */
+async function paged<Item>(
+  read: (after: SearchPosition | undefined) => Promise<SearchPage<Item>>,
+  between: () => Promise<void> = async () => {},
+): Promise<readonly Item[]> {
+  const all: Item[] = [];
+  for (let after: SearchPosition | undefined; ; ) {
+    const { items, next } = await read(after);
+    all.push(...items);
+    if (next === undefined) return all;
+    // Each page gets further.
+    expect(next).not.toEqual(after);
+    after = next;
+    await between();
   }
 }
 
@@ -202,7 +212,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await (await openStore(address)).close();
     reader = readerOf(address);
     const { byBytes, hash } = (address.kind === 'sqlite' ? SQLITE : POSTGRES).types;
-    database = { reader, byBytes: sql.raw(byBytes), hash };
+    database = { reader, byBytes: sql.raw(byBytes), hash, ordersStreams: address.kind === 'postgres' };
   }, timeout);
 
   afterAll(async () => {
@@ -214,17 +224,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const property = fc.asyncProperty(
       KEY_FILTER,
       BOUNDS,
-      fc.integer({ min: 3, max: 60 }),
-      async (filter, bounds, size) => {
-        const found = await paged<Prefix>(
-          async (after) =>
-            (await listKeys(database, { ...filter, limit: size, after }, bounds)).map(({ prefix }) => prefix),
-          size,
-        );
+      fc.integer({ min: 1, max: 60 }),
+      async (filter, bounds, limit) => {
+        const found = await paged((after) => listKeys(database, { ...filter, limit, after }, bounds));
         const wanted = KEYS.filter((key) => matchesKey(key, filter)).toSorted((a, b) =>
           bySort(keySort(a, filter), keySort(b, filter)),
         );
-        expect(found).toEqual(wanted.map(({ prefix }) => prefix));
+        expect(found.map(({ prefix }) => prefix)).toEqual(wanted.map(({ prefix }) => prefix));
       },
     );
     await fc.assert(property, { numRuns: 150 });
@@ -234,19 +240,93 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const property = fc.asyncProperty(
       HOLDER_FILTER,
       BOUNDS,
-      fc.integer({ min: 3, max: 60 }),
-      async (filter, bounds, size) => {
-        const found = await paged<string>(
-          async (after) => (await searchHolders(database, filter, size, after, bounds)).map(({ id }) => id),
-          size,
-        );
+      fc.integer({ min: 1, max: 60 }),
+      async (filter, bounds, limit) => {
+        const found = await paged((after) => searchHolders(database, filter, limit, after, bounds));
         const wanted = OWNERS.filter((owner) => matchesOwner(owner, filter)).toSorted((a, b) =>
           bySort(ownerSort(a, filter), ownerSort(b, filter)),
         );
-        expect(found).toEqual(wanted.map(({ id }) => id));
+        expect(found.map(({ id }) => id)).toEqual(wanted.map(({ id }) => id));
       },
     );
     await fc.assert(property, { numRuns: 100 });
+  });
+
+  test('rows that change between pages leave the others where they are, each once', async () => {
+    const changing = OWNERS.filter((_, index) => index % 6 === 0);
+    const [names, teams, expiries] = [
+      ['a', 'N', 'nn', 'oz', null],
+      ['t1', 't2', null],
+      ['2031-02-01T00:00:00.000Z', null],
+    ];
+    const change = fc.record({
+      owner: fc.constantFrom(...changing),
+      name: fc.constantFrom(...names),
+      team: fc.constantFrom(...teams),
+      standing: fc.constantFrom('good', 'suspended'),
+      label: fc.constantFrom('p1', 'p2', 'c0', 'c9'),
+      expiry: fc.constantFrom(...expiries),
+      used: fc.constantFrom('2029-01-01', '2030-01-05'),
+    });
+    const changed = new Set(changing.map(({ id }) => id));
+    const property = fc.asyncProperty(
+      KEY_FILTER,
+      BOUNDS,
+      fc.integer({ min: 1, max: 20 }),
+      fc.array(change, { minLength: 1, maxLength: 5 }),
+      async (filter, bounds, limit, changes) => {
+        let next = 0;
+        const between = async () => {
+          const { owner, name, team, standing, label, expiry, used } =
+            changes[next++ % changes.length] ?? never();
+          const key = KEYS.find((each) => each.owner === owner) ?? never();
+          await run(address, [
+            `update holders set label = ${text(name)}, team_id = ${text(team)}, standing = '${standing}' where id = '${owner.id}'`,
+            `update labels set value = '${label}' where owner_id = '${owner.id}'`,
+            `update keys set expires_at = ${text(expiry)}, version = version + 1 where prefix = '${key.prefix}' and state = 'active'`,
+            `insert into key_uses (prefix, day) values ('${key.prefix}', '${used}') on conflict (prefix) do update set day = excluded.day`,
+          ]);
+        };
+        const keys = await paged((after) => listKeys(database, { ...filter, limit, after }, bounds), between);
+        const still = keys.filter(({ holderId }) => !changed.has(holderId)).map(({ prefix }) => prefix);
+        expect(still.toSorted()).toEqual(
+          KEYS.filter((key) => !changed.has(key.owner.id) && matchesKey(key, filter))
+            .map(({ prefix }) => prefix)
+            .toSorted(),
+        );
+        const owners = await paged((after) => searchHolders(database, filter, limit, after, bounds), between);
+        const others = owners.filter(({ id }) => !changed.has(id)).map(({ id }) => id);
+        expect(others.toSorted()).toEqual(
+          OWNERS.filter((owner) => !changed.has(owner.id) && matchesOwner(owner, filter))
+            .map(({ id }) => id)
+            .toSorted(),
+        );
+      },
+    );
+    await fc.assert(property, { numRuns: 40 });
+  }, 120_000);
+
+  test('a page reads no more than its bounds, and says where the search continues', async () => {
+    const bounds = { maxFew: 0, firstRows: 10, maxRows: 40, maxLooks: 10 };
+    const filter = { name: 'n', labels: { cost: 'c*' } };
+    for (const read of [
+      (after?: SearchPosition) => searchHolders(database, filter, 50, after, bounds),
+      (after?: SearchPosition) => listKeys(database, { ...filter, limit: 50, after }, bounds),
+    ]) {
+      const { items, next } = await read();
+      expect(items.length).toBeLessThanOrEqual(10);
+      expect(next).toBeDefined();
+      const rest = await paged<{ readonly name: string | null }>((after) => read(after ?? next));
+      expect(items.length + rest.length).toBeGreaterThan(20);
+    }
+  });
+
+  test('a cursor of another list is refused', async () => {
+    const { next } = await searchHolders(database, { name: 'n' }, 3);
+    await expect(searchHolders(database, {}, 3, next)).rejects.toMatchObject({ code: 'invalid_value' });
+    await expect(listKeys(database, { name: 'n', limit: 3, after: next })).rejects.toMatchObject({
+      code: 'invalid_value',
+    });
   });
 
   const WRONG = `select count(*) as n from keys as k join holders as h on h.id = k.holder_id
@@ -351,7 +431,9 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await wrong(labelled)).toBe(0);
     const [store] = stores;
     const filter = { labels: { env: 'p1', cost: 'p1' } };
-    expect(await store?.organisation.searchHolders(filter, 6000)).toHaveLength(5003);
+    expect(
+      await paged(async (after) => store?.organisation.searchHolders(filter, 6000, after) ?? never()),
+    ).toHaveLength(5003);
     expect(await store?.organisation.listTeams({ labels: { env: 'p1' }, limit: 10 })).toMatchObject([
       { id: 't1' },
     ]);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
-import type { NewKey } from '../../src/store/key-record.ts';
+import type { NewKey, SearchPosition } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
@@ -51,7 +51,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       expect(await again()).toEqual({ kind: 'prefix_taken' });
       await store.revokeKey(first.prefix, null, first.createdAt);
       expect(await again()).toEqual({ kind: 'prefix_taken' });
-      expect(await store.listKeys({ limit: 10 })).toHaveLength(1);
+      expect((await store.listKeys({ limit: 10 })).items).toHaveLength(1);
       expect(await store.lastChange()).toBe(2);
     });
 
@@ -74,7 +74,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     test('an unknown key has no holder for a new key', async () => {
       const outcome = await store.addKey(newKey(), { kind: 'of', prefix: prefix('00000000') }, null);
       expect(outcome).toEqual({ kind: 'unknown_holder' });
-      expect(await store.listKeys({ limit: 10 })).toEqual([]);
+      expect((await store.listKeys({ limit: 10 })).items).toEqual([]);
     });
 
     test('an unknown key is undefined', async () => {
@@ -115,9 +115,9 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       if (how === 'rotated') await store.rotateKey(old, newKey());
       if (how === 'revoked') await store.revokeKey(old.prefix, null, old.createdAt);
       const subject = how === 'unknown' ? { prefix: prefix('00000000') } : old;
-      const before = [await store.listKeys({ limit: 10 }), await store.lastChange()];
+      const before = [(await store.listKeys({ limit: 10 })).items, await store.lastChange()];
       expect(await store.rotateKey(subject, newKey())).toEqual({ kind: 'not_active' });
-      expect([await store.listKeys({ limit: 10 }), await store.lastChange()]).toEqual(before);
+      expect([(await store.listKeys({ limit: 10 })).items, await store.lastChange()]).toEqual(before);
     });
 
     test('with a taken prefix leaves the old key active', async () => {
@@ -132,7 +132,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       const outcomes = await Promise.all(Array.from({ length: 50 }, () => store.rotateKey(old, newKey())));
       expect(outcomes.filter(({ kind }) => kind === 'rotated')).toHaveLength(1);
       expect(outcomes.filter(({ kind }) => kind === 'not_active')).toHaveLength(49);
-      expect(await store.listKeys({ limit: 10 })).toHaveLength(2);
+      expect((await store.listKeys({ limit: 10 })).items).toHaveLength(2);
     });
   });
 
@@ -178,24 +178,26 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
         added.push((await add(newKey(), newHolder(tiers[index % 3]))).prefix);
       }
       const paged: string[] = [];
-      for (;;) {
-        const after = paged.at(-1);
-        const page = await store.listKeys({ limit: 7, ...(after !== undefined && { after: prefix(after) }) });
-        paged.push(...page.map((key) => key.prefix));
-        if (page.length < 7) break;
+      for (let after: SearchPosition | undefined; ; ) {
+        const { items, next } = await store.listKeys({ limit: 7, after });
+        paged.push(...items.map((key) => key.prefix));
+        if (next === undefined) break;
+        after = next;
       }
       expect(paged).toEqual(added);
       const ofPro = added.filter((_, index) => index % 3 === 2);
-      const found = (await store.listKeys({ limit: 100, tier: 'Pro' })).map((key) => key.prefix);
+      const found = (await store.listKeys({ limit: 100, tier: 'Pro' })).items.map((key) => key.prefix);
       expect(found.toSorted()).toEqual(ofPro.toSorted());
       await store.revokeKey(prefix(added[4] ?? ''), null, '2030-01-01T00:00:00Z');
-      expect(await store.listKeys({ limit: 100, state: 'revoked' })).toMatchObject([{ prefix: added[4] }]);
-      expect(await store.listKeys({ limit: 100, state: 'active', tier: 'Lite' })).toHaveLength(7);
+      expect((await store.listKeys({ limit: 100, state: 'revoked' })).items).toMatchObject([
+        { prefix: added[4] },
+      ]);
+      expect((await store.listKeys({ limit: 100, state: 'active', tier: 'Lite' })).items).toHaveLength(7);
     });
 
     test('contains no hash', async () => {
       await add();
-      const [key] = await store.listKeys({ limit: 1 });
+      const [key] = (await store.listKeys({ limit: 1 })).items;
       expect(Object.keys(key ?? {})).not.toContain('hmac');
       expect(Object.keys(key ?? {})).not.toContain('argon2');
     });
@@ -211,7 +213,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       );
       expect(outcomes.filter(({ kind }) => kind === 'added')).toHaveLength(3);
       expect(outcomes.filter(({ kind }) => kind === 'free_limit')).toHaveLength(7);
-      expect(await store.listKeys({ limit: 100 })).toHaveLength(3);
+      expect((await store.listKeys({ limit: 100 })).items).toHaveLength(3);
       expect(await store.lastChange()).toBe(3);
       expect(await store.freeGrants('2030-01-01', address)).toBe(3);
     });
@@ -306,6 +308,6 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     }
     const added = outcomes.filter(({ status }) => status === 'fulfilled').length;
     store = await openStore(address);
-    expect(await store.listKeys({ limit: 10 })).toHaveLength(added);
+    expect((await store.listKeys({ limit: 10 })).items).toHaveLength(added);
   });
 });

@@ -162,7 +162,7 @@ describe('several processes that open a new store at once', () => {
     expect(readdirSync(dir.path).sort()).toEqual(['keys.db', 'keys.db.secret']);
     expect(mode(`${path}.secret`)).toBe('600');
     const store = await open(path);
-    expect(await store.listKeys({ limit: 100 })).toHaveLength(6);
+    expect((await store.listKeys({ limit: 100 })).items).toHaveLength(6);
     // The secret that all of them used is the one in the file: the store would have refused a second one.
     const secret = readFileSync(`${path}.secret`, 'utf8');
     expect(secret).toMatch(/^[0-9a-f]{64}\n$/);

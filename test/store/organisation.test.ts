@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import type { Terms } from '../../src/config/terms.ts';
-import type { HolderOf, KeyRecord, Prefix } from '../../src/store/key-record.ts';
+import type { HolderOf, KeyRecord, Prefix, SearchPosition } from '../../src/store/key-record.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newKey, prefix } from './samples.ts';
 import { STORE_KINDS, storeForEachTest } from './stores.ts';
@@ -32,7 +32,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
   }
 
   const found = async (filter: Parameters<Store['organisation']['searchHolders']>[0]) =>
-    (await store.organisation.searchHolders(filter, 10)).map(({ name }) => name).toSorted();
+    (await store.organisation.searchHolders(filter, 10)).items.map(({ name }) => name).toSorted();
 
   describe('a team', () => {
     test('has a name that no other team has, whatever its case', async () => {
@@ -297,7 +297,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
           [second.record.prefix, '2030-01-09'],
         ]),
       );
-      expect(await store.organisation.searchHolders({ name: 'indexer' }, 10)).toEqual([
+      expect((await store.organisation.searchHolders({ name: 'indexer' }, 10)).items).toEqual([
         {
           id: key.holderId,
           name: 'Indexer',
@@ -314,9 +314,9 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       ]);
       const others = await Promise.all(Array.from({ length: 4 }, () => add()));
       const all = [key, ...others].map(({ holderId }) => holderId).toSorted();
-      const page = await store.organisation.searchHolders({}, 3);
-      const rest = await store.organisation.searchHolders({}, 3, page.at(-1)?.id);
-      expect([...page, ...rest].map(({ id }) => id)).toEqual(all);
+      const { items, next } = await store.organisation.searchHolders({}, 3);
+      const rest = (await store.organisation.searchHolders({}, 3, next)).items;
+      expect([...items, ...rest].map(({ id }) => id)).toEqual(all);
     });
   });
 
@@ -404,7 +404,7 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
         ]),
       );
       const keys = async (filter: Partial<Parameters<Store['listKeys']>[0]>): Promise<readonly Prefix[]> =>
-        (await store.listKeys({ limit: 10, ...filter })).map((key) => key.prefix);
+        (await store.listKeys({ limit: 10, ...filter })).items.map((key) => key.prefix);
       expect(await keys({ expiresBefore: '2030-01-06T00:00:00.000Z' })).toEqual([a.prefix]);
       expect(await keys({ expiresBefore: '2030-01-05T00:00:00.000Z' })).toEqual([]);
       // Never used is first.
@@ -414,8 +414,9 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       expect(await keys({ prefix: c.prefix })).toEqual([c.prefix]);
       expect(await keys({ holderId: b.holderId })).toEqual([b.prefix]);
       expect(await keys({})).toEqual([a.prefix, b.prefix, c.prefix]);
-      expect(await keys({ after: a.prefix })).toEqual([b.prefix, c.prefix]);
-      expect(await store.listKeys({ limit: 1 })).toMatchObject([
+      const { next } = await store.listKeys({ limit: 1 });
+      expect(await keys({ after: next })).toEqual([b.prefix, c.prefix]);
+      expect((await store.listKeys({ limit: 1 })).items).toMatchObject([
         { prefix: a.prefix, lastUsed: '2030-01-05' },
       ]);
     });
@@ -444,10 +445,11 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       }
       for (const prefix of all.slice(0, 5)) await store.revokeKey(prefix, null, '2030-01-01T00:00:00.000Z');
       const paged: Prefix[] = [];
-      for (let after: Prefix | undefined; ; after = paged.at(-1)) {
-        const page = await store.listKeys({ ...filter, limit: 4, ...(after !== undefined && { after }) });
-        paged.push(...page.map((key) => key.prefix));
-        if (page.length < 4) break;
+      for (let after: SearchPosition | undefined; ; ) {
+        const { items, next } = await store.listKeys({ ...filter, limit: 4, after });
+        paged.push(...items.map((key) => key.prefix));
+        if (next === undefined) break;
+        after = next;
       }
       const state: string = 'state' in filter ? filter.state : '';
       const wanted =
@@ -464,11 +466,11 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     test('holders of a name are in its order, in pages without gaps and repeats', async () => {
       for (const name of ['Nora', 'nora', 'NB', 'Nz', 'na', 'Other']) await add({ name });
       const names: (string | null)[] = [];
-      for (let after: string | undefined; ; ) {
-        const page = await store.organisation.searchHolders({ name: 'n' }, 2, after);
-        names.push(...page.map((holder) => holder.name));
-        after = page.at(-1)?.id;
-        if (page.length < 2) break;
+      for (let after: SearchPosition | undefined; ; ) {
+        const { items, next } = await store.organisation.searchHolders({ name: 'n' }, 2, after);
+        names.push(...items.map((holder) => holder.name));
+        if (next === undefined) break;
+        after = next;
       }
       expect(names.map((name) => name?.toLowerCase())).toEqual(['na', 'nb', 'nora', 'nora', 'nz']);
     });
@@ -479,7 +481,9 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
       for (const day of ['2030-01-05', '2030-01-04', '2030-01-06'])
         await store.organisation.recordUses(new Map([[key.prefix, day]]));
       await store.organisation.recordUses(new Map());
-      expect(await store.listKeys({ limit: 1 })).toMatchObject([{ lastUsed: '2030-01-06', version: 1 }]);
+      expect((await store.listKeys({ limit: 1 })).items).toMatchObject([
+        { lastUsed: '2030-01-06', version: 1 },
+      ]);
       expect(await store.lastChange()).toBe(last);
     });
   });

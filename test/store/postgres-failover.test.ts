@@ -126,7 +126,7 @@ describe('a read-only server', () => {
       return true;
     }, 'a refused write');
     await expect(store.ping()).rejects.toMatchObject({ code: 'store_unavailable' });
-    expect(await store.listKeys({ limit: 10 })).toHaveLength(1);
+    expect((await store.listKeys({ limit: 10 })).items).toHaveLength(1);
     await query(primary.url(), `alter database ${name()} reset default_transaction_read_only`);
     await until(() => add().then(({ kind }) => kind === 'added'), 'a write', FAILOVER_MS);
     await until(() => store.ping().then(() => true), 'a good check', FAILOVER_MS);

@@ -111,7 +111,7 @@ describe('a server that stops', () => {
     await Promise.all(writers);
     await server.start();
     const stored = await until(() => store.listKeys({ limit: 1000 }), 'the list');
-    const prefixes = new Set<string>(stored.map(({ prefix }) => prefix));
+    const prefixes = new Set<string>(stored.items.map(({ prefix }) => prefix));
     expect(acknowledged.filter((prefix) => !prefixes.has(prefix))).toEqual([]);
     // One of each writer may have been committed without the answer coming through.
     expect(prefixes.size - acknowledged.length).toBeLessThanOrEqual(4);
@@ -168,7 +168,7 @@ describe('locks that another client holds', () => {
     await other.query('lock table keys, settings in exclusive mode');
     const blocked = refused(Array.from({ length: 10 }, () => writes(key)).flat());
     expect(await store.findKey(key.prefix)).toMatchObject({ state: 'active' });
-    expect((await store.listKeys({ limit: 10 })).length).toBe(1);
+    expect((await store.listKeys({ limit: 10 })).items.length).toBe(1);
     expect(await store.lastChange()).toBe(1);
     await blocked;
     await other.query('rollback');
@@ -285,7 +285,7 @@ test('kill -9 of processes that issue keys loses no acknowledged key', async () 
       expect(secret.digest(key).equals(record?.hmac ?? Buffer.alloc(0))).toBe(true);
     }
     // What the ended processes left open is taken back, or was complete: one event for each key.
-    const all = await until(() => store.listKeys({ limit: 1000 }), 'the list');
+    const all = (await until(() => store.listKeys({ limit: 1000 }), 'the list')).items;
     expect(all.length - acknowledged.length).toBeLessThanOrEqual(2 * (round + 1));
   }
   expect((await add()).state).toBe('active');

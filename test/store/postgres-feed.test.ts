@@ -88,7 +88,7 @@ test('a list of keys with a later key has the earlier one too, so pages miss not
     'the slow commit',
   );
   await other.addKey(second, newHolder(), 'fast');
-  expect((await other.listKeys({ limit: 10 })).map((key) => key.prefix)).toEqual([
+  expect((await other.listKeys({ limit: 10 })).items.map((key) => key.prefix)).toEqual([
     first.prefix,
     second.prefix,
   ]);

@@ -86,7 +86,7 @@ describe('an empty database', () => {
     const children = Array.from({ length: 4 }, () => startChild('issue-keys.ts', [url, '3']));
     for (const child of children) expect([await child.ended, child.stderr()]).toEqual([0, '']);
     const store = await open(url);
-    expect(await store.listKeys({ limit: 100 })).toHaveLength(12);
+    expect((await store.listKeys({ limit: 100 })).items).toHaveLength(12);
     await store.close();
   });
 
@@ -192,7 +192,7 @@ describe('a database of another program', () => {
       changed((address) => address.searchParams.set('options', '-c search_path=gate')),
     );
     await store.addKey(newKey(), newHolder(), null);
-    expect(await store.listKeys({ limit: 10 })).toHaveLength(1);
+    expect((await store.listKeys({ limit: 10 })).items).toHaveLength(1);
     await store.close();
     expect(await tables()).toContain('gate.keys');
     expect(await tables()).not.toContain('public.keys');

@@ -1,11 +1,9 @@
 // Connections to PostgreSQL and their deadlines: what is ended, what is not reused, and what close leaves.
 import { inspect } from 'node:util';
-import { CompiledQuery, sql } from 'kysely';
+import { CompiledQuery } from 'kysely';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { postgresKysely } from '../../src/store/postgres/postgres.ts';
 import { type PoolLimits, type PostgresLease, PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
-import { idsOf } from '../../src/store/sql/search/search-conditions.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { until } from '../helpers/wait.ts';
 
@@ -45,15 +43,6 @@ async function ask(lease: PostgresLease, text: string): Promise<unknown> {
 const pidOf = (lease: PostgresLease) => ask(lease, 'select pg_backend_pid() as value');
 const isRunning = async (pid: unknown) =>
   (await query(server.url(), 'select 1 from pg_stat_activity where pid = $1', [pid])).length > 0;
-
-test('a search of broad conditions that takes too long says what to narrow', async () => {
-  const reader = postgresKysely(open({ statementMs: 50 }));
-  const database = { reader, byBytes: sql``, hash: String };
-  const page = sql`select pg_sleep(20)::text as id`;
-  await expect(idsOf(database, page, true)).rejects.toMatchObject({ code: 'search_too_broad', status: 400 });
-  await expect(idsOf(database, page, false)).rejects.toMatchObject({ code: '57014' });
-  await expect(idsOf(database, sql`select nothing`, true)).rejects.toMatchObject({ code: '42703' });
-});
 
 describe('a lease', () => {
   test('that expires ends its statement and its connection, and the next caller gets another', async () => {
@@ -206,6 +195,7 @@ describe('a session', () => {
     expect(await setting(lease, 'lock_timeout')).toBe('6s');
     expect(await setting(lease, 'idle_in_transaction_session_timeout')).toBe('1s');
     expect(await setting(lease, 'synchronous_commit')).toBe('on');
+    expect(await setting(lease, 'jit')).toBe('off');
     expect(await setting(lease, 'application_name')).toBe('tollgate');
     expect(await setting(lease, 'work_mem')).toBe('5MB');
     lease.release();

@@ -86,7 +86,7 @@ export async function keyLimits(
     const called = endpoint ?? endpoints[0] ?? route.endpoints[0] ?? 'chat';
     const request = { ...question, config: config.dynamic, owner, team, scopes, ...used, endpoint: called };
     const keyFilter = { holderId, state: 'active', limit: 1 } as const;
-    const hasKey = key !== undefined || (await store.listKeys(keyFilter)).length > 0;
+    const hasKey = key !== undefined || (await store.listKeys(keyFilter)).items.length > 0;
     return {
       ...{ tier, ...used, allowed: allowsModel(model, owner), endpoints },
       rejected: keyRejection(request) ?? null,

@@ -6,7 +6,6 @@ import type { Terms } from '../../config/terms.ts';
 import { wholeHolder } from '../../console/owner-records.ts';
 import { holderFields, publicFields } from '../../console/record-fields.ts';
 import { BILLING_STATUSES, type HolderChange, isPrefix } from '../../store/key-record.ts';
-import type { HolderSummary } from '../../store/organisation-record.ts';
 import type { Store } from '../../store/store.ts';
 import { broadcastText } from '../fleet-action.ts';
 import { orderLines } from '../orders-commands.ts';
@@ -22,7 +21,7 @@ import {
   SHOW_OPTIONS,
   text,
 } from '../program/command.ts';
-import { print, writeList } from '../program/table.ts';
+import { filledPages, print, writeList } from '../program/table.ts';
 import type { CommandIo } from '../program/terminal.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
 import { termsTexts } from '../terms-fields.ts';
@@ -99,8 +98,7 @@ const list = command('list', 'list holders', {
       await requireLabels(store, Object.keys(labels));
       const teamId = team && (await teamNamed(store, team)).id;
       const filter = { name, tier, standing, labels, teamId };
-      const page = (limit: number, last?: HolderSummary) =>
-        store.organisation.searchHolders(filter, limit, last?.id);
+      const page = filledPages((limit, after) => store.organisation.searchHolders(filter, limit, after));
       return writeList(io, given.json, page, holderFields, COLUMNS, shownOwner);
     });
   },

@@ -12,7 +12,7 @@ import { broadcastText } from '../fleet-action.ts';
 import { orderLines } from '../orders-commands.ts';
 import { readTime, UsageError } from '../program/arguments.ts';
 import { choice, command, flag, group, SHOW_OPTIONS, text } from '../program/command.ts';
-import { print, writeList } from '../program/table.ts';
+import { filledPages, print, writeList } from '../program/table.ts';
 import { write } from '../program/terminal.ts';
 import { noSuchKey, readPrefix } from '../support-command.ts';
 import { fieldLines, openFleet, withStore, writeChange } from '../support-desk.ts';
@@ -63,8 +63,7 @@ const listKeys = command('list', 'list keys', {
     return withStore(given, io, 'must exist', async (store) => {
       await requireLabels(store, Object.keys(labels));
       const filter = { ...conditions, teamId: team && (await teamNamed(store, team)).id };
-      const page = (limit: number, last?: ListedKey) =>
-        store.listKeys({ ...filter, limit, after: last?.prefix });
+      const page = filledPages((limit, after) => store.listKeys({ ...filter, limit, after }));
       return writeList(io, given.json, page, listedFields, COLUMNS, shownOf);
     });
   },
@@ -81,7 +80,9 @@ function showCommand(name: string, about: string, isWhole: boolean) {
     run: async (given, io, operand) => {
       const prefix = await readPrefix(operand, io);
       return withStore(given, io, 'must exist', async (store, { dynamic }) => {
-        const [key] = await store.listKeys({ prefix, limit: 1 });
+        const {
+          items: [key],
+        } = await store.listKeys({ prefix, limit: 1 });
         if (key === undefined) throw noSuchKey();
         const record = await wholeKey(store, dynamic, key);
         const { tier_limits: _limits, tier_budget: _budget, events, orders, ...own } = record;

@@ -121,7 +121,9 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
 
 /** The key that is named, or one of the named holder: each has one, perhaps an ended one. @throws Error */
 async function anyKeyOf(store: Store, named: string): Promise<KeyRecord> {
-  const [any] = isPrefix(named) ? [{ prefix: named }] : await store.listKeys({ holderId: named, limit: 1 });
+  const [any] = isPrefix(named)
+    ? [{ prefix: named }]
+    : (await store.listKeys({ holderId: named, limit: 1 })).items;
   const found = any && (await store.findKey(any.prefix));
   if (found === undefined) throw noSuchHolder();
   return found;

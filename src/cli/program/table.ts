@@ -1,5 +1,6 @@
 // Lists of commands: as a table that fits the terminal, or as JSON. Piped tables are never cut.
 import { styleText } from 'node:util';
+import type { SearchPage, SearchPosition } from '../../store/key-record.ts';
 import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
 
 /** Null is shown as a dash; all but texts is aligned to the right and never cut. */
@@ -53,6 +54,22 @@ export async function writeList<Item>(
   }
   if (isJson) await write(io.stdout, separator === '[' ? '[]\n' : '\n]\n');
   return 0;
+}
+
+/** Pages of a search for `writeList`: one that ends before it is full is continued. */
+export function filledPages<Item>(
+  search: (limit: number, after: SearchPosition | undefined) => Promise<SearchPage<Item>>,
+): (limit: number) => Promise<readonly Item[]> {
+  let rest: { readonly after: SearchPosition | undefined } | undefined = { after: undefined };
+  return async (limit) => {
+    const all: Item[] = [];
+    while (rest !== undefined && all.length < limit) {
+      const { items, next } = await search(limit - all.length, rest.after);
+      all.push(...items);
+      rest = next && { after: next };
+    }
+    return all;
+  };
 }
 
 /** Writes one result, as JSON or as lines of text. @returns exit code 0 */

@@ -10,7 +10,7 @@ import { type ApiRoute, HOLDER, NAME, PREFIX, reading, requireRecord } from './a
 import { holder, key, operator, order, team, upstream } from './api-schemas.ts';
 
 export async function keyRecord({ store, config }: ConsoleDesk, prefix: string) {
-  const [key] = isPrefix(prefix) ? await store.listKeys({ prefix, limit: 1 }) : [];
+  const [key] = isPrefix(prefix) ? (await store.listKeys({ prefix, limit: 1 })).items : [];
   return key && wholeKey(store, config().dynamic, key);
 }
 

@@ -1,6 +1,7 @@
 // A route of the API: who may call it, what it takes, what it answers. Validation, the OpenAPI document and the tests are made from it.
 import { z } from 'zod';
 import { GatewayError } from '../../errors.ts';
+import type { SearchPage, SearchPosition } from '../../store/key-record.ts';
 import type { Role } from '../../store/operator-record.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import type { Operator } from '../console-identity.ts';
@@ -95,7 +96,12 @@ export const PAGE = {
 export function pageOf(item: z.ZodType) {
   return z.strictObject({
     items: z.array(item),
-    next_cursor: z.string().nullable().describe('For the next page; null on the last one.'),
+    next_cursor: z
+      .string()
+      .nullable()
+      .describe(
+        'For the next page; null on the last one. A page of a search may have fewer than `limit` items, or none, before the last one.',
+      ),
   });
 }
 
@@ -117,9 +123,25 @@ export async function readPage<Item, Cursor, Shown extends object>(
   const items = found.slice(0, limit);
   const last = items.at(-1);
   const isLast = found.length <= limit || last === undefined;
-  const next = isLast ? null : Buffer.from(JSON.stringify(cursorOf(last))).toString('base64url');
-  return { items: items.map(shown), next_cursor: next };
+  return { items: items.map(shown), next_cursor: isLast ? null : cursorText(cursorOf(last)) };
 }
+
+const position = z.array(z.union([z.string().regex(/^[^\0]*$/), z.int()])).min(1);
+
+/**
+ * One page of a search, which may end before it is full.
+ * @throws GatewayError `invalid_value` for a cursor that is none of this list
+ */
+export async function readSearch<Item, Shown extends object>(
+  { limit, cursor }: { readonly limit: number; readonly cursor?: string | undefined },
+  read: (limit: number, after: SearchPosition | undefined) => Promise<SearchPage<Item>>,
+  shown: (item: Item) => Shown,
+) {
+  const { items, next } = await read(limit, cursor === undefined ? undefined : cursorFrom(position, cursor));
+  return { items: items.map(shown), next_cursor: next === undefined ? null : cursorText(next) };
+}
+
+const cursorText = (cursor: unknown) => Buffer.from(JSON.stringify(cursor)).toString('base64url');
 
 function cursorFrom<Cursor>(form: z.ZodType<Cursor>, text: string): Cursor {
   try {

@@ -2,12 +2,11 @@
 import { z } from 'zod';
 import { suggestion } from '../../config/source/schema-issues.ts';
 import { GatewayError } from '../../errors.ts';
-import { isPrefix } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { SHOWN_STATES, stateFilter } from '../owner-records.ts';
 import { holderFields, listedFields, teamFields } from '../record-fields.ts';
 import { showRoute } from './api-records.ts';
-import { PAGE, pageOf, reading, readPage, requireRecord } from './api-route.ts';
+import { PAGE, pageOf, reading, readPage, readSearch, requireRecord } from './api-route.ts';
 import { listedHolder, listedKey, listedTeam, standing, tier } from './api-schemas.ts';
 
 export const labelFilter = z
@@ -55,8 +54,6 @@ async function labelsIn(
   return Object.fromEntries(found);
 }
 
-const prefixCursor = z.strictObject({ prefix: z.string().refine(isPrefix) });
-
 export const OWNER_ROUTES = [
   reading({
     path: '/keys',
@@ -83,13 +80,7 @@ export const OWNER_ROUTES = [
         // Times are compared as text.
         ...stateFilter(state, new Date(now()).toISOString(), before && new Date(before).toISOString()),
       };
-      return readPage(
-        query,
-        prefixCursor,
-        (limit, after) => store.listKeys({ ...filter, limit, after: after?.prefix }),
-        ({ prefix }) => ({ prefix }),
-        listedFields,
-      );
+      return readSearch(query, (limit, after) => store.listKeys({ ...filter, limit, after }), listedFields);
     },
   }),
   showRoute('keys', 'A key with its history.'),
@@ -101,11 +92,9 @@ export const OWNER_ROUTES = [
     answer: pageOf(listedHolder),
     run: async ({ desk: { store }, query }) => {
       const filter = { ...(await holderConditions(store, query)), standing: query.standing };
-      return readPage(
+      return readSearch(
         query,
-        z.strictObject({ id: z.string() }),
-        (limit, after) => store.organisation.searchHolders(filter, limit, after?.id),
-        ({ id }) => ({ id }),
+        (limit, after) => store.organisation.searchHolders(filter, limit, after),
         holderFields,
       );
     },

@@ -203,13 +203,13 @@ export function actionForm(
     : html`<details${shownAgain === undefined ? NOTHING : html` open`}><summary>${label} …</summary><p>${warning}</p>${form}</details>`;
 }
 
-/** The link to the next page of a list. */
-export function nextLink(url: URL, answer: object): Html {
+/** The link to the next page of a list. @param isPart whether the search ended before the page was full */
+export function nextLink(url: URL, answer: object, isPart = false): Html {
   const cursor = member(answer, 'next_cursor');
   if (typeof cursor !== 'string') return NOTHING;
   const next = new URLSearchParams(url.searchParams);
   next.set('cursor', cursor);
-  return html`<p><a href="${url.pathname}?${next.toString()}">Next page</a></p>`;
+  return html`<p><a href="${url.pathname}?${next.toString()}">${isPart ? 'Continue the search' : 'Next page'}</a></p>`;
 }
 
 /** When the data of a page was read. */

@@ -2,8 +2,11 @@
 import { Client } from 'pg';
 import type { PostgresServer } from './postgres-pool.ts';
 
-/** Commits are durable when they return, independent of the server's default: a lost key cannot be shown again. */
-const DURABLE = '-c synchronous_commit=on';
+/**
+ * Commits are durable when they return, independent of the server's default: a lost key cannot be shown again. Statements are short, and their
+ * compilation would take longer than they do: searches have more subqueries than they run.
+ */
+const SETTINGS = '-c synchronous_commit=on -c jit=off';
 
 interface PostgresAddress {
   readonly server: PostgresServer;
@@ -20,7 +23,7 @@ export function readAddress(url: string): PostgresAddress {
   // A client that never connects, to parse libpq's URL parameters and PG… variables.
   const { host, port, user, database, password, ssl } = new Client({ connectionString: url });
   const given = new URL(url).searchParams.get('options');
-  const options = given === null ? DURABLE : `${given} ${DURABLE}`;
+  const options = given === null ? SETTINGS : `${given} ${SETTINGS}`;
   const shown = host.includes(':') && !host.startsWith('/') ? `[${host}]` : encodeURIComponent(host);
   return {
     server: { host, port, user, database, password, ssl, options },

@@ -168,6 +168,7 @@ function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: 
     writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
     bindsRows: false,
+    ordersStreams: true,
     lockChangeFeed,
     forShare: sql.raw(' for share'),
     byBytes: sql.raw(POSTGRES.types.byBytes),

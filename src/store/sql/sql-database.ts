@@ -53,6 +53,8 @@ export interface SqlDatabase {
   readonly elementsOf: (json: string) => RawBuilder<unknown>;
   /** Whether a statement is cheap and its parameters are too, so that many rows are not read from `elementsOf`. */
   readonly bindsRows: boolean;
+  /** Whether streams of a merge need an order and a limit of their own, with which others sort them. */
+  readonly ordersStreams: boolean;
   readonly lockChangeFeed: LockChangeFeed;
   /** What follows a query whose rows no other transaction may change until the end of this one. */
   readonly forShare: RawBuilder<unknown>;

@@ -76,6 +76,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
       writable,
       elementsOf: (json) => sql`json_each(${json}) as e`,
       bindsRows: true,
+      ordersStreams: false,
       byBytes: sql.raw(SQLITE.types.byBytes),
       hash: SQLITE.types.hash,
       // Not needed: a transaction begins with the exclusive write lock.

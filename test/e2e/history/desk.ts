@@ -11,7 +11,7 @@ import { SharedRecords } from '../../../src/auth/records/shared-records.ts';
 import type { Tier } from '../../../src/config/schema/config-schema.ts';
 import { type Confirmation, publish, sendAndConfirm } from '../../../src/redis/broadcast.ts';
 import { RedisClient } from '../../../src/redis/redis-client.ts';
-import { isPrefix, type KeySummary } from '../../../src/store/key-record.ts';
+import { isPrefix, type KeySummary, type SearchPosition } from '../../../src/store/key-record.ts';
 import { openStore } from '../../../src/store/open.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { createLogger } from '../../../src/telemetry/log/logger.ts';
@@ -125,11 +125,11 @@ export class Desk implements AsyncDisposable {
   /** All keys that the store holds. */
   async inventory(): Promise<readonly StoredKey[]> {
     const all: KeySummary[] = [];
-    for (;;) {
-      const after = all.at(-1)?.prefix;
-      const page = await this.#store.listKeys({ limit: PAGE, ...(after === undefined ? {} : { after }) });
-      all.push(...page);
-      if (page.length < PAGE) break;
+    for (let after: SearchPosition | undefined; ; ) {
+      const { items, next } = await this.#store.listKeys({ limit: PAGE, after });
+      all.push(...items);
+      if (next === undefined) break;
+      after = next;
     }
     return all.map(({ prefix, holderId, state, replacedBy }) => {
       return { key: prefix, holder: holderId, state, replacedBy };

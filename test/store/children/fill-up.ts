@@ -24,7 +24,7 @@ for (let attempt = 0; attempt < 2000 && failures.size === 0; attempt += 1) {
   }
 }
 const full = await ping();
-const readable = (await store.listKeys({ limit: 1000 })).map(({ prefix }) => prefix);
+const readable = (await store.listKeys({ limit: 1000 })).items.map(({ prefix }) => prefix);
 // The soft limit, which a process may raise up to the hard one.
 execFileSync('prlimit', ['--pid', String(process.pid), '--fsize=unlimited:unlimited']);
 await until(async () => (await ping()) === 'ok', 'a good check');

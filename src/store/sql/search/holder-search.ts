@@ -1,14 +1,22 @@
 // The search for holders. The condition that finds few leads, and the others are checked; where all find many, the first one that has the
 // order of the list.
 import { type RawBuilder, sql } from 'kysely';
-import type { HolderFilter, OwnerLabels } from '../../key-record.ts';
+import type { HolderFilter, OwnerLabels, SearchPage, SearchPosition } from '../../key-record.ts';
 import type { HolderSummary } from '../../organisation-record.ts';
 import { holderFrom } from '../sql-holders.ts';
+import {
+  foundInBounds,
+  namedColumns,
+  pageUpTo,
+  positionFrom,
+  positionIn,
+  SEARCH_BOUNDS,
+  type SearchBounds,
+} from './search-bounds.ts';
 import {
   type Condition,
   hasLabel,
   hasMarks,
-  idsOf,
   isBehind,
   joined,
   LAST,
@@ -16,10 +24,10 @@ import {
   nameBeginsWith,
   narrowest,
   ofHolders,
+  orderOfLabel,
+  type Range,
   type Searched,
-  valuesAt,
 } from './search-conditions.ts';
-import { idsInPieces, type Position, SEARCH_BOUNDS, type SearchBounds } from './search-pieces.ts';
 
 const ID = sql`h.id`;
 const HOLDERS = sql`holders as h`;
@@ -27,11 +35,11 @@ const HOLDERS = sql`holders as h`;
 const HAS_MARKS = sql`h.marks is not null`;
 
 interface List {
-  readonly condition: Condition;
+  readonly condition?: Condition;
   /** Of a row of the tables, by the index of the order. */
-  readonly leads: RawBuilder<boolean>;
+  readonly leads: Range;
   readonly order: readonly RawBuilder<unknown>[];
-  readonly from: RawBuilder<unknown>;
+  readonly from: (after: SearchPosition) => RawBuilder<unknown>;
 }
 
 /** Holders, ordered by the first of these that the filter has: name, value that begins with the text of a label; else by id. */
@@ -39,47 +47,60 @@ export async function searchHolders(
   database: Searched,
   filter: HolderFilter,
   limit: number,
-  after?: string,
-  { maxFew, pieceRows }: SearchBounds = SEARCH_BOUNDS,
-): Promise<readonly HolderSummary[]> {
+  from?: SearchPosition,
+  bounds: SearchBounds = SEARCH_BOUNDS,
+): Promise<SearchPage<HolderSummary>> {
   const lists = listsOf(database, filter);
-  const [list] = lists;
-  const from = list?.from ?? HOLDERS;
-  const order = [...(list?.order ?? []), ID];
-  const last =
-    after === undefined ? [] : await valuesAt(database, order, sql`${from} where ${ID} = ${after}`);
-  if (last === undefined) return [];
-  const all = lists.map(({ condition }) => condition);
-  const few = await narrowest(database, all, maxFew);
-  const marks = few === undefined && all.length > 1 ? await hasMarks(database, all, sql`h.marks`) : [];
-  const rest = lists.filter(({ condition }) => condition !== (few ?? list?.condition));
-  const leads = list === undefined || few !== undefined ? [] : [list.leads];
-  const conditions = [...marks, ...rest.map(({ condition }) => condition.holds)];
-  const rows = few === undefined ? from : sql`(${few.ids}) as few cross join ${from}`;
-  const isOfFew = few === undefined ? [] : [sql`${ID} = few.id`];
-  const behind = (position: Position) => joined([...isOfFew, ...leads, isBehind(order, position)]);
-  const inOrder = sql`order by ${sql.join(order)}`;
-  const page = (position: Position, end: Position | undefined, limit: number) => {
-    const read = sql`${rows} where ${behind(position)}`;
-    const found =
-      end === undefined
-        ? sql`${joined([read, ...conditions])}`
-        : sql`(select h.* from ${read} ${inOrder} limit ${sql.lit(pieceRows)}) as h where ${joined(conditions)}`;
-    return sql`select ${ID} as id from ${found} ${inOrder} limit ${sql.lit(limit)}`;
-  };
-  const endOf = (position: Position) => {
-    const row = sql`${rows} where ${behind(position)} ${inOrder} limit 1 offset ${sql.lit(pieceRows - 1)}`;
-    return valuesAt(database, order, row);
-  };
-  const ids =
-    few === undefined && rest.some(({ condition }) => condition.isUnmarked === true)
-      ? await idsInPieces<string>(database, { endOf, page }, limit, last)
-      : await idsOf<string>(database, page(last, undefined, limit), few === undefined && all.length > 1);
+  const [list = { order: [], from: () => HOLDERS, leads: () => sql<boolean>`1 = 1` }]: readonly List[] =
+    lists;
+  const conditions = lists.flatMap(({ condition }) => condition ?? []);
+  const few = await narrowest(database, conditions, bounds.maxFew);
+  const checked = conditions.filter((each) => each !== (few ?? list.condition));
+  const holds = checked.map((each) => each.holds);
+  const order = [...list.order, ID];
+  const shape = { found: order, ofId: 'string' } as const;
+  const after = positionIn(shape, from);
+  const { positions, next } = few === undefined ? await inBounds() : await ofFew(few);
+  const ids = positions.map((position) => String(position.at(-1)));
   const [labels, summaries] = await Promise.all([labelsOf(database, ids), summariesOf(database, ids)]);
-  return ids.flatMap((id) => {
+  const items = ids.flatMap((id) => {
     const summary = summaries.get(id);
     return summary === undefined ? [] : [{ ...summary, labels: labels.get(id) ?? {} }];
   });
+  return { items, next };
+
+  async function ofFew({ ids }: Condition) {
+    const { rows } = await sql<Record<string, string>>`
+      select ${namedColumns(order)} from (${ids}) as few cross join ${list.from([])}
+      where ${joined([sql`${ID} = few.id`, ...holds, isBehind(order, after)])}
+      order by ${sql.join(order)} limit ${sql.lit(limit + 1)}`.execute(database.reader);
+    return pageUpTo(
+      rows.map((row) => positionFrom(shape, row)),
+      limit,
+    );
+  }
+
+  async function inBounds() {
+    const marks = await hasMarks(
+      database,
+      checked.flatMap(({ mark }) => mark ?? []),
+    );
+    const column = marks.length === 0 ? sql`0` : sql`h.marks`;
+    const id = sql.ref(`o${order.length - 1}`);
+    const isFound =
+      holds.length === 0
+        ? []
+        : [
+            sql`exists (select 1 from holders as h where ${ID} = ${id} and ${joined(holds)} limit 1 offset 0)`,
+          ];
+    const streams = (after: SearchPosition) => [
+      sql`select ${namedColumns(order)}, ${column} as marks from ${list.from(after)}
+        where ${list.leads(after)} and ${isBehind(order, after)}`,
+    ];
+    const check = () => sql`select * from looked where ${joined(isFound)}`;
+    const scanned = { ...shape, scanned: order, streams, marks, check, isWhole: holds.length === 0 };
+    return foundInBounds(database, scanned, limit, after, bounds);
+  }
 }
 
 async function summariesOf(
@@ -145,14 +166,14 @@ function listsOf(
 ): readonly List[] {
   const of = (
     order: readonly RawBuilder<unknown>[],
-    leads: RawBuilder<boolean>,
+    leads: Range,
     holds: RawBuilder<boolean>,
     mark: Pick<Condition, 'mark'> = {},
   ) => ({
-    ...{ order, leads, from: HOLDERS },
+    ...{ order, leads, from: () => HOLDERS },
     // In the order of the index, or PostgreSQL reads the table from its beginning to count them.
     condition: {
-      ids: sql`select h.id as id from holders as h where ${leads} order by ${sql.join([...order, ID])}`,
+      ids: sql`select h.id as id from holders as h where ${leads([])} order by ${sql.join([...order, ID])}`,
       holds,
       ...mark,
     },
@@ -164,18 +185,19 @@ function listsOf(
     // Not of the row: PostgreSQL reads an index alone only where that has all columns of the query.
     const holds = sql<boolean>`exists (select 1 from holders as own
       where own.id = h.id and ${sql.ref(`own.${column}`)} || '' = ${value} limit 1 offset 0)`;
-    return [of([], leads, holds, { mark: `${mark}=${value}` })];
+    return [of([], () => leads, holds, { mark: `${mark}=${value}` })];
   };
   const folded = sql`lower(h.label)${byBytes}`;
   const other = sql`coalesce(lower(h.label), ${sql.lit(LAST)})${byBytes}`;
   const ofLabels = Object.entries(labels).map(([label, value]): List => {
-    const found = sql`select l.owner_id as id, l.value, l.marks from labels as l where ${ofHolders(label, value)}`;
+    const found = (after: SearchPosition) =>
+      sql`select l.owner_id as id, l.value, l.marks from labels as l where ${ofHolders(label, value, after.length > 0)}`;
     return {
-      leads: sql<boolean>`1 = 1`,
-      order: value.endsWith('*') ? [sql`h.value`] : [],
-      from: sql`(${found}) as h`,
+      leads: () => sql<boolean>`1 = 1`,
+      order: orderOfLabel(value, sql`h.value`),
+      from: (after) => sql`(${found(after)}) as h`,
       condition: {
-        ids: found,
+        ids: found([]),
         holds: hasLabel(ID, [label, value]),
         ...markOfLabel(label, value),
       },
@@ -184,7 +206,15 @@ function listsOf(
   return [
     ...(name === undefined
       ? []
-      : [of([folded], sql`${nameBeginsWith(folded, name)} and ${HAS_MARKS}`, nameBeginsWith(other, name))]),
+      : [
+          of(
+            [folded],
+            // SQLite has an index of an expression for a comparison of this alone, not of several columns.
+            ([from]) =>
+              sql`${nameBeginsWith(folded, name, from !== undefined)} and ${from === undefined ? sql`1 = 1` : sql`${folded} >= ${from}`} and ${HAS_MARKS}`,
+            nameBeginsWith(other, name),
+          ),
+        ]),
     ...ofLabels.filter(({ order }) => order.length > 0),
     // First those with marks in their indexes.
     ...equal('standing', standing, 'standing'),
