@@ -178,7 +178,8 @@ export function gatewayText({ url, configHash, replicas, silent }: LiveState, ha
     replicas === undefined || replicas.length === 1 ? '' : `; states of ${replicas.length} processes`;
   const missing = silent.length === 0 ? '' : `; no answer from ${silent.join(', ')}`;
   const none = replicas === undefined ? ', and reports no upstream states' : '';
-  return `${url ?? replicas?.[0]?.id} ${which}${none}${count}${missing}`;
+  const name = url ?? replicas?.[0]?.id ?? '';
+  return `${name === '' ? 'this gateway' : name} ${which}${none}${count}${missing}`;
 }
 
 /** In bytes. Far above the largest possible list of states. */

@@ -9,7 +9,9 @@ html { scroll-padding: 1rem; }
 .top form { display: flex; align-items: center; gap: .8rem; margin-left: auto; }
 .records th, .records td, .records td:nth-child(n) { text-align: left; min-width: 4rem; max-width: 22rem; white-space: normal; overflow-wrap: break-word; }
 .records th { white-space: nowrap; }
-.records time, .records td:first-child { white-space: nowrap; }
+.records time { white-space: nowrap; }
+.records td:first-child { min-width: 8rem; }
+.card pre:not(.key) { white-space: pre-wrap; overflow-wrap: anywhere; }
 .records th.number, .records td.number:nth-child(n) { text-align: right; white-space: nowrap; }
 .fields { display: flex; flex-wrap: wrap; align-items: end; gap: .6rem 1rem; margin: 0 0 1rem; }
 .fields .field { display: flex; flex-direction: column; gap: .2rem; flex: 1 1 13rem; min-width: 0; font-size: .92rem; }

@@ -107,6 +107,28 @@ test('every page is whole in both themes at three widths, clean for axe, small, 
   expect(visit.faults).toEqual([]);
 });
 
+test('long names of models, teams and keys stay within their cells, and an explanation within its box', async () => {
+  const name = `${'a-long-name-'.repeat(5)}${'of_one_word_'.repeat(5)}`;
+  const { tollgate } = setting.commands;
+  await tollgate('teams', 'add', name);
+  await tollgate('operators', 'add', name, '--role', 'viewer');
+  await tollgate('keys', 'issue', '--tier', 'Pro', '--holder', name, '--name', name);
+  for (const width of [390, 1280]) {
+    await using visit = await signIn(admin, { width });
+    for (const path of ['teams', 'operators', 'keys', 'holders', 'models?model=test-model&tier=Pro']) {
+      await visit.page.goto(`/console/${path}`);
+      const wide = await visit.page.evaluate<readonly string[]>(
+        `[...document.querySelectorAll('td, pre')]
+          .filter((each) => each.scrollWidth > each.clientWidth + 1)
+          .map((each) => each.textContent.slice(0, 40))`,
+      );
+      expect([width, path, ...wide]).toEqual([width, path]);
+    }
+  }
+  await tollgate('teams', 'remove', name);
+  await tollgate('operators', 'remove', name);
+});
+
 test('an upstream is drained and resumed, and the page says so', async () => {
   await using visit = await signIn(admin);
   const { page } = visit;
