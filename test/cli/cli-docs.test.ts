@@ -45,6 +45,13 @@ test.each(LEAVES.map(pathOf))('%s has an example, and each parses', async (path)
   }
 });
 
+test('every command that prints data of the store has --json, but the one that prints CSV', () => {
+  const without = LEAVES.filter(({ options }) => !options.some(({ long }) => long === '--json')).map(pathOf);
+  expect(without).toEqual(
+    ['init', 'serve', 'check', 'usage export', 'completion'].map((name) => `tollgate ${name}`),
+  );
+});
+
 test.each(COMMANDS.map((each) => [pathOf(each), each] as const))('%s is described', (_path, command) => {
   for (const option of command.options) expect(option.description.length).toBeGreaterThan(3);
   expect(command.description()).toMatch(/^[a-z]/);

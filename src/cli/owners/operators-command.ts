@@ -14,20 +14,11 @@ import { type OperatorRecord, ROLES } from '../../store/operator-record.ts';
 import type { Store } from '../../store/store.ts';
 import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { didYouMean, UsageError } from '../program/arguments.ts';
-import {
-  CONFIG,
-  choice,
-  command,
-  flag,
-  type Given,
-  group,
-  required,
-  SHOW_OPTIONS,
-} from '../program/command.ts';
+import { choice, command, flag, type Given, group, required, SHOW_OPTIONS } from '../program/command.ts';
 import { writeList } from '../program/table.ts';
 import { type CommandIo, write } from '../program/terminal.ts';
 import { withStore } from '../support-desk.ts';
-import { AUTHOR_OPTIONS, authorOf, readExpiry } from './owner-options.ts';
+import { authorOf, CHANGE_OPTIONS, readExpiry } from './owner-options.ts';
 
 const MAX_LISTED = 1000;
 const EXPIRY = {
@@ -40,7 +31,6 @@ const EXPIRY = {
   },
   noExpiry: flag('the token does not expire', ['expires']),
 };
-const AUTHOR = { ...AUTHOR_OPTIONS, config: CONFIG } as const;
 
 const ADD = command('add', 'make an operator; only the token goes to stdout, and only this once', {
   operand: { name: 'NAME', about: 'letters, digits and . _ @ + -' },
@@ -49,7 +39,7 @@ const ADD = command('add', 'make an operator; only the token goes to stdout, and
       choice(ROLES, 'ROLE', 'viewer looks, support changes keys, holders and orders, admin also the rest'),
     ),
     ...EXPIRY,
-    ...AUTHOR,
+    ...CHANGE_OPTIONS,
   },
   examples: ['operators add ann --role admin', 'operators add ci --role viewer --expires 30d'],
   run: async (given, io, name) => {
@@ -61,27 +51,28 @@ const ADD = command('add', 'make an operator; only the token goes to stdout, and
     return withOperators(given, io, 'create', async (store, by, config) => {
       const issued = await addOperator(await partsOf(store, config, io), operator, by);
       if (issued === undefined) throw new Error('there is an operator with this name already');
-      return writeToken(io, issued, name);
+      return writeToken(io, given.json, issued, operator);
     });
   },
 });
 
 const ROTATE = command('rotate', 'give an operator a new token; the old one and the sessions end at once', {
   operand: { name: 'NAME', about: 'of the operator' },
-  options: { ...EXPIRY, ...AUTHOR },
+  options: { ...EXPIRY, ...CHANGE_OPTIONS },
   examples: ['operators rotate ann'],
   run: (given, io, name) =>
     withOperators(given, io, 'must exist', async (store, by, config) => {
       const operator = await findOperator(store, name);
-      const issued = await rotateOperator(await partsOf(store, config, io), operator, expiryOf(given), by);
+      const renewed = { ...operator, expiresAt: expiryOf(given) };
+      const issued = await rotateOperator(await partsOf(store, config, io), operator, renewed.expiresAt, by);
       if (issued === undefined) throw new Error('the operator was removed just now');
-      return writeToken(io, issued, operator.name);
+      return writeToken(io, given.json, issued, renewed);
     }),
 });
 
 const REMOVE = command('remove', 'remove an operator; the token and the sessions end at once', {
   operand: { name: 'NAME', about: 'of the operator' },
-  options: AUTHOR,
+  options: CHANGE_OPTIONS,
   examples: ['operators remove ann --reason left'],
   run: (given, io, name) =>
     withOperators(given, io, 'must exist', async (store, by) => {
@@ -89,7 +80,8 @@ const REMOVE = command('remove', 'remove an operator; the token and the sessions
       const change = { before: operatorFields(operator) };
       const event = operatorEvent('operators.remove', operator.name, by, change);
       await store.operators.removeOperator(operator.id, isRecorded(io) ? null : event);
-      await write(io.stdout, `Removed the operator ${operator.name}.\n`);
+      const fields = JSON.stringify({ outcome: 'removed', operator: operator.name });
+      await write(io.stdout, given.json ? `${fields}\n` : `Removed the operator ${operator.name}.\n`);
       return 0;
     }),
 });
@@ -116,7 +108,7 @@ export const OPERATORS = group('operators', 'who may use the console of the admi
 ]);
 
 function withOperators(
-  given: Given<typeof AUTHOR>,
+  given: Given<typeof CHANGE_OPTIONS>,
   io: CommandIo,
   missing: 'create' | 'must exist',
   work: (store: Store, by: Authorship, config: Config) => Promise<number>,
@@ -150,10 +142,13 @@ async function findOperator(store: Store, name: string): Promise<OperatorRecord>
 
 async function writeToken(
   io: CommandIo,
+  isJson: boolean,
   { token, prefix }: { readonly token: string; readonly prefix: string },
-  name: string,
+  { name, role, expiresAt }: Pick<OperatorRecord, 'name' | 'role' | 'expiresAt'>,
 ): Promise<number> {
-  await write(io.stdout, `${token}\n`);
-  await write(io.stderr, `Issued the token ${prefix} for ${name}. It is shown only this once.\n`);
+  const fields = { token, name, role, prefix, expires_at: expiresAt };
+  await write(io.stdout, `${isJson ? JSON.stringify(fields) : token}\n`);
+  if (!isJson)
+    await write(io.stderr, `Issued the token ${prefix} for ${name}. It is shown only this once.\n`);
   return 0;
 }
