@@ -326,11 +326,13 @@ test('the limits of a key are lines, with the time to their reset where they hav
     { limit: 'requests_per_minute', ...at, resets_in_s: 1 },
     { limit: 'concurrency', ...at, resets_in_s: 0 },
     { scope: 'team', limit: 'cost_per_month', ...at, resets_in_s: 864_000 },
+    { scope: 'key', limit: 'tokens_per_day', ...at, resets_in_s: 37_872 },
   ] as const;
   const texts = [
     'holder: requests per minute 10, used 4, left 6, resets in 1s',
     'holder: concurrency 10, used 4, left 6',
     'team: budget per month 10, used 4, left 6, resets in 10d',
+    'key: tokens per day 10, used 4, left 6, resets in 11h',
   ];
   const note = 'no gateway answers, so what is used in a minute and at once is unknown';
   const textsOf = (source: 'redis' | 'store') => keyLimitLines({ source, lines, rejected: null, notes: [] });

@@ -137,6 +137,12 @@ async function sharedLines(store: Store, scopes: Scopes, url: string): Promise<r
   }
 }
 
+/** In the largest unit of which there are two, rounded up. */
+function resetText(ms: number): string {
+  const unit = [86_400_000, 3_600_000, 60_000, 1000].find((each) => ms >= 2 * each) ?? 1000;
+  return formatDuration(Math.ceil(ms / unit) * unit);
+}
+
 /** Names and texts for people: `team: budget per month 500, used 401.25, left 98.75, resets in 10d`. */
 export function keyLimitLines(
   limited: Pick<KeyLimits, 'source' | 'lines' | 'rejected' | 'notes'> | undefined,
@@ -145,7 +151,7 @@ export function keyLimitLines(
   const { rejected, notes, source, lines } = limited;
   const texts = lines.map(({ scope, limit, max, used, remaining, resets_in_s }) => {
     const name = limit.replace('cost', 'budget').replaceAll('_', ' ');
-    const resets = resets_in_s === 0 ? '' : `, resets in ${formatDuration(resets_in_s * 1000)}`;
+    const resets = resets_in_s === 0 ? '' : `, resets in ${resetText(resets_in_s * 1000)}`;
     return `${scope ?? 'holder'}: ${name} ${max}, used ${used}, left ${remaining}${resets}`;
   });
   const unknown = 'no gateway answers, so what is used in a minute and at once is unknown';
