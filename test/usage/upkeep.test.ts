@@ -1,5 +1,5 @@
 // The upkeep of the usage tables: earlier usage is added to days and months, old rows go, and one process of the fleet does it.
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import { MIGRATIONS } from '../../src/store/schema/migrations.ts';
@@ -97,6 +97,33 @@ test('usage from before the migration is added first, by one of several processe
     countsOf(address, `select cast(sum(requests) as bigint) as n from usage_${table}`);
   expect(await total('days')).toEqual([{ n: 20 }]);
   expect(await total('months')).toEqual([{ n: 20 }]);
+});
+
+test('a failure is followed by the pause of a round', async () => {
+  store = await openStore(address);
+  vi.useFakeTimers();
+  let tries = 0;
+  const upkeep = new UsageUpkeep({
+    store: store.usage,
+    takeTask: async () => {
+      tries += 1;
+      throw new Error('away');
+    },
+    logger: new Told().logger,
+    metrics: { onForgotten: () => {} },
+    pauses: { step: 1, round: 1000 },
+  });
+  try {
+    upkeep.start();
+    await vi.advanceTimersByTimeAsync(1);
+    await vi.advanceTimersByTimeAsync(900);
+    expect(tries).toBe(1);
+    await vi.advanceTimersByTimeAsync(100);
+    expect(tries).toBe(2);
+  } finally {
+    await upkeep.stop();
+    vi.useRealTimers();
+  }
 });
 
 test('a failing store is logged, and tried again', async () => {
