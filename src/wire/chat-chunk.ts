@@ -121,12 +121,10 @@ class AnswerReader implements AnswerFacts {
     } else if (scanner.keyIs('usage')) {
       this.#usageSpan = scanner.skipIf(OPEN_OBJECT);
     } else if (scanner.keyIs('error')) {
-      const { pos: start } = scanner;
-      this.hasError = scanner.skipValue() && isTruthy(this.#bytes, start, scanner.pos);
+      this.hasError = skipTruthy(scanner, this.#bytes);
     } else if (scanner.keyIs('x_groq')) {
       this.#groqSpan = null;
-      if (!scanner.enterObject()) scanner.skipValue();
-      else {
+      if (scanner.enterObjectOrSkip()) {
         while (scanner.nextMember()) {
           if (scanner.keyIs('usage')) this.#groqSpan = scanner.skipIf(OPEN_OBJECT);
           else scanner.skipValue();
@@ -167,8 +165,7 @@ class AnswerReader implements AnswerFacts {
   #choiceMember(): void {
     const scanner = this.#scanner;
     if (scanner.keyIs('delta') || scanner.keyIs('message')) {
-      if (!scanner.enterObject()) scanner.skipValue();
-      else {
+      if (scanner.enterObjectOrSkip()) {
         this.#text.nextObject();
         while (scanner.nextMember()) {
           if (scanner.keyIs('role')) scanner.skipValue();
@@ -263,6 +260,12 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
 
 /** Of a frame without data. Spread it into the facts of others, so that all have one object shape. */
 export const NO_CHUNK_FACTS: ChunkFacts = chunkFacts('comment', false, null);
+
+/** Skips a value. @returns whether it is valid and truthy in JavaScript */
+export function skipTruthy(scanner: JsonScanner, bytes: Buffer): boolean {
+  const { pos: start } = scanner;
+  return scanner.skipValue() && isTruthy(bytes, start, scanner.pos);
+}
 
 /** Whether a valid JSON value is truthy in JavaScript. */
 export function isTruthy(bytes: Buffer, start: number, end: number): boolean {

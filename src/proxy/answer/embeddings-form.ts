@@ -26,10 +26,7 @@ export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
       continue;
     }
     while (scanner.nextElement()) {
-      if (!scanner.enterObject()) {
-        scanner.skipValue();
-        continue;
-      }
+      if (!scanner.enterObjectOrSkip()) continue;
       while (scanner.nextMember()) {
         const isVector = scanner.keyIs('embedding') && scanner.peek() === OPEN_ARRAY;
         const { pos: start } = scanner;

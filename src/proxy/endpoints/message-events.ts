@@ -3,7 +3,7 @@ import type { GatewayError } from '../../errors.ts';
 import { anthropicErrorBody, statusOfError } from '../../http/exchange/anthropic-error.ts';
 import { type Failure, judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import { type ChunkFacts, isTruthy, NO_CHUNK_FACTS } from '../../wire/chat-chunk.ts';
+import { type ChunkFacts, NO_CHUNK_FACTS, skipTruthy } from '../../wire/chat-chunk.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
 import { TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
@@ -90,11 +90,8 @@ export class MessageReader implements FrameReader {
       else if (scanner.keyIs('delta') || scanner.keyIs('content_block')) this.#piece(bytes);
       else if (scanner.keyIs('message')) this.#message();
       else if (scanner.keyIs('usage')) this.#usageSpan = scanner.skipIf(OPEN_OBJECT);
-      else if (scanner.keyIs('error')) {
-        scanner.peek();
-        const { pos } = scanner;
-        this.#hasError = scanner.skipValue() && isTruthy(bytes, pos, scanner.pos);
-      } else scanner.skipValue();
+      else if (scanner.keyIs('error')) this.#hasError = skipTruthy(scanner, bytes);
+      else scanner.skipValue();
     }
     return scanner.finish();
   }
@@ -102,10 +99,7 @@ export class MessageReader implements FrameReader {
   /** Reads a block, or a piece of one or of the message. Output is all but its type. */
   #piece(bytes: Buffer): void {
     const scanner = this.#scanner;
-    if (!scanner.enterObject()) {
-      scanner.skipValue();
-      return;
-    }
+    if (!scanner.enterObjectOrSkip()) return;
     while (scanner.nextMember()) {
       if (scanner.keyIs('type')) scanner.skipValue();
       else if (scanner.keyIs('stop_reason')) this.#stop = scanner.skipIf(QUOTE);
@@ -115,10 +109,7 @@ export class MessageReader implements FrameReader {
 
   #message(): void {
     const scanner = this.#scanner;
-    if (!scanner.enterObject()) {
-      scanner.skipValue();
-      return;
-    }
+    if (!scanner.enterObjectOrSkip()) return;
     while (scanner.nextMember()) {
       if (scanner.keyIs('model')) this.#model = scanner.skipIf(QUOTE);
       else if (scanner.keyIs('usage')) this.#usageSpan = scanner.skipIf(OPEN_OBJECT);

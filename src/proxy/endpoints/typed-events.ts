@@ -4,7 +4,7 @@ import type { GatewayError } from '../../errors.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { shapeOf } from '../../wire/answer-shape.ts';
-import { type ChunkFacts, isTruthy, NO_CHUNK_FACTS } from '../../wire/chat-chunk.ts';
+import { type ChunkFacts, NO_CHUNK_FACTS, skipTruthy } from '../../wire/chat-chunk.ts';
 import {
   type CreatedItem,
   type CreatedObjects,
@@ -154,11 +154,8 @@ export class EventReader implements FrameReader {
       else if (this.#onCreated !== undefined && scanner.keyIs('item')) this.#itemMember(bytes);
       else if (this.#onCreated !== undefined && scanner.keyIs('annotation'))
         readAnnotation(scanner, bytes, this.#items);
-      else if (scanner.keyIs('error')) {
-        scanner.peek();
-        const { pos } = scanner;
-        this.#hasError = scanner.skipValue() && isTruthy(bytes, pos, scanner.pos);
-      } else if (scanner.keyIs('delta') && bytes[scanner.pos] === QUOTE) this.#delta();
+      else if (scanner.keyIs('error')) this.#hasError = skipTruthy(scanner, bytes);
+      else if (scanner.keyIs('delta') && bytes[scanner.pos] === QUOTE) this.#delta();
       else if (isPiece(scanner)) this.#own.member(scanner, bytes);
       else if (repeats && REPEATS.some((name) => scanner.keyIs(name))) this.#repeated.member(scanner, bytes);
       else this.#either();
@@ -183,10 +180,7 @@ export class EventReader implements FrameReader {
   /** Reads the whole response object that some events carry. */
   #response(): void {
     const scanner = this.#scanner;
-    if (!scanner.enterObject()) {
-      scanner.skipValue();
-      return;
-    }
+    if (!scanner.enterObjectOrSkip()) return;
     while (scanner.nextMember()) {
       if (scanner.keyIs('id')) this.#createdId = this.#scanner.skipIf(QUOTE);
       else if (scanner.keyIs('store')) this.#isStored = this.#scanner.skipIf(LETTER_F) === null;

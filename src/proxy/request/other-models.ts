@@ -16,10 +16,7 @@ export function modelsIn(body: Buffer, span: Span | undefined): readonly string[
 
 /** Skips the value at the position of the scanner. */
 function addModels(body: Buffer, scanner: JsonScanner, into: string[]): void {
-  if (!scanner.enterObject()) {
-    scanner.skipValue();
-    return;
-  }
+  if (!scanner.enterObjectOrSkip()) return;
   while (scanner.nextMember()) {
     const isModel = scanner.keyIs('model');
     if (scanner.keyIs('svg')) addModels(body, scanner, into);

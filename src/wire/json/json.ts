@@ -73,6 +73,13 @@ export class JsonScanner extends PlainValues {
     return this.enter(OPEN_OBJECT);
   }
 
+  /** Enters the object at `pos`; skips the value if it is something else. */
+  enterObjectOrSkip(): boolean {
+    if (this.enterObject()) return true;
+    this.skipValue();
+    return false;
+  }
+
   /** Enters the array at `pos`; false if the value is something else. */
   enterArray(): boolean {
     return this.enter(OPEN_ARRAY);
