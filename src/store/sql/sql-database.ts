@@ -66,6 +66,15 @@ export interface SqlDatabase {
   readonly isPrefixTaken: (error: Error) => boolean;
 }
 
+/** A query of these texts. They are one parameter, so the statement is the same for any number of them. */
+export function queryOfTexts(
+  { elementsOf }: Pick<SqlDatabase, 'elementsOf'>,
+  texts: readonly string[],
+): RawBuilder<unknown> {
+  const elements = elementsOf(JSON.stringify(texts.map((text) => [text])));
+  return sql`select cast(e.value ->> 0 as text) from ${elements} where true`;
+}
+
 class Rollback extends Error {}
 
 /** The body of a transaction. Throwing `rollBack(result)` rolls back and returns that result. */

@@ -2,7 +2,7 @@
 import { sql } from 'kysely';
 import type { ListedObject, ObjectStore } from '../object-record.ts';
 import { rowOf } from './row-names.ts';
-import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
+import { deleteBefore, queryOfTexts, type SqlDatabase, transact } from './sql-database.ts';
 
 export function sqlObjects(database: SqlDatabase): ObjectStore {
   const { reader, writer, elementsOf } = database;
@@ -49,9 +49,7 @@ export function sqlObjects(database: SqlDatabase): ObjectStore {
 
     async ownersOf(ids) {
       if (ids.length === 0) return [];
-      // One parameter holds all ids, so the statement is the same for any number of them.
-      const elements = elementsOf(JSON.stringify(ids.map((id) => ({ id }))));
-      const wanted = sql`select cast(e.value ->> 'id' as text) from ${elements}`;
+      const wanted = queryOfTexts(database, ids);
       const { rows } = await sql<{ id: string; upstream: string; holder_id: string }>`
       select id, upstream, holder_id from objects where id in (${wanted})
       union all

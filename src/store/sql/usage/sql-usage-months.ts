@@ -12,7 +12,7 @@ import {
   type UsageRow,
 } from '../../usage-record.ts';
 import { defer } from '../deferred-statements.ts';
-import { deleteBefore, type SqlDatabase, transact } from '../sql-database.ts';
+import { deleteBefore, queryOfTexts, type SqlDatabase, transact } from '../sql-database.ts';
 
 type UsageMonths = Pick<
   UsageStore,
@@ -202,7 +202,7 @@ function eventsOf(closing: { readonly events: string } | undefined): readonly Mo
  * @returns rows that are there once the next statement has been awaited
  */
 export async function readClosings(
-  { elementsOf, forShare }: SqlDatabase,
+  database: SqlDatabase,
   trx: Transaction<Tables>,
   { rows, at }: UsageBatch,
 ): Promise<readonly Closing[]> {
@@ -211,10 +211,9 @@ export async function readClosings(
   const months = [...new Set([at, ...rows.map(({ hour }) => hour)].map((time) => time.slice(0, 7)))].sort();
   // There has to be a row that can be locked.
   const adding = sql`insert into usage_closings (month)
-    select e.value ->> 'month' from ${elementsOf(JSON.stringify(months.map((month) => ({ month }))))}
-    where true on conflict do nothing`;
+    ${queryOfTexts(database, months)} on conflict do nothing`;
   const reading = sql<Closing>`select month, closed_at from usage_closings
-    where month in (${sql.join(months.map((month) => sql`${month}`))}) order by month ${forShare}`;
+    where month in (${sql.join(months.map((month) => sql`${month}`))}) order by month ${database.forShare}`;
   await defer(trx, { compile: () => adding.compile(trx) });
   return defer(trx, { compile: () => reading.compile(trx) });
 }

@@ -13,7 +13,7 @@ import {
   type UsageScope,
   usageSums,
 } from '../../usage-record.ts';
-import { deleteBefore, type SqlDatabase, transact } from '../sql-database.ts';
+import { deleteBefore, queryOfTexts, type SqlDatabase, transact } from '../sql-database.ts';
 import { placeLate, readClosings, sqlUsageMonths } from './sql-usage-months.ts';
 import { readUsage } from './sql-usage-report.ts';
 
@@ -41,15 +41,13 @@ const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS], (row) 
   ...monthTexts(row),
 ]);
 
-/** Far below the maximum number of parameters of a statement. */
-const IDS_AT_ONCE = 500;
 /** Rows of a statement that binds them. There are few sizes, so that the connection keeps the statements prepared. */
 const ROWS_AT_ONCE = [64, 8, 1];
 /** Bound rows after which others have their turn: some 3 ms. */
 const ROWS_OF_TURN = 256;
 
 export function sqlUsage(database: SqlDatabase): UsageStore {
-  const { reader, writer, elementsOf } = database;
+  const { reader, writer } = database;
   return {
     ...sqlUsageMonths(database),
 
@@ -75,13 +73,9 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
     forgetBatches: (before, limit) => deleteBefore(writer, 'usage_batches', ['id'], 'at', before, limit),
 
     async knownBatches(ids) {
-      const known = new Set<string>();
-      for (let from = 0; from < ids.length; from += IDS_AT_ONCE) {
-        const some = ids.slice(from, from + IDS_AT_ONCE);
-        const rows = await reader.selectFrom('usage_batches').select('id').where('id', 'in', some).execute();
-        for (const { id } of rows) known.add(id);
-      }
-      return known;
+      const { rows } = await sql<{ id: string }>`
+        select id from usage_batches where id in (${queryOfTexts(database, ids)})`.execute(reader);
+      return new Set(rows.map(({ id }) => id));
     },
 
     async usageReport(query) {
@@ -92,7 +86,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
     exactReport: (query) => readUsage(database, query),
 
     async namesOf(ids) {
-      const wanted = sql`select e.value ->> 'id' from ${elementsOf(JSON.stringify(ids.map((id) => ({ id }))))}`;
+      const wanted = queryOfTexts(database, ids);
       const { rows } = await sql<{ id: string; name: string }>`
         select id, name from teams where id in (${wanted})
         union all select id, label from holders where label is not null and id in (${wanted})
