@@ -5,8 +5,8 @@ import type { Moment } from '../calendar.ts';
 import type { Admitted, Amounts, Lease, ScopeStates } from '../limiter.ts';
 import type { Scopes } from '../scope.ts';
 import { UsageStates } from '../verdict.ts';
-import { countsOf, type ScopeCounters } from './scope-counters.ts';
-import { COUNTED, type Windows } from './windows.ts';
+import type { ScopeCounters } from './scope-counters.ts';
+import { COUNTED, countsOf, type Windows } from './windows.ts';
 
 export class JointRoom {
   readonly counters: readonly ScopeCounters[];

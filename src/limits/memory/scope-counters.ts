@@ -8,7 +8,7 @@ import type { LastKnownCounters } from '../last-known.ts';
 import { type Amounts, NO_AMOUNTS } from '../limiter.ts';
 import type { Scope } from '../scope.ts';
 import type { LimitUsage } from '../verdict.ts';
-import { COUNTED, Windows } from './windows.ts';
+import { countsOf, Windows } from './windows.ts';
 
 /** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
@@ -27,8 +27,6 @@ const ALL_MINUTE = indexesOf(({ window }) => window === 'minute');
 const ALL_TOTALS = TOTAL_LIMITS.map(({ index }) => index);
 const ALL_RUNNING = indexesOf(({ counts }) => counts === 'running');
 type Indexes = ReturnType<typeof byKind>;
-/** By the index in the table, the number of `since` that it counts. */
-const KINDS = LIMITS.map(({ counts }) => COUNTED.indexOf(counts));
 const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 /** Made once: a call for another day would make the next date another object. */
 const NO_DATE = utcDateAt(0);
@@ -275,14 +273,6 @@ export class ScopeCounters {
     windows.before = counts;
     windows.requests = windows.tokens = windows.cost = 0;
   }
-}
-
-/**
- * In the order of the table.
- * @param since numbers that `Windows.addTo` has appended, from this index
- */
-export function countsOf(before: readonly number[], since: readonly number[], from = 0): number[] {
-  return before.map((count, index) => Math.max(0, count + (since[from + (KINDS[index] ?? 0)] ?? 0)));
 }
 
 function runningIn(some: readonly Windows[]): number {

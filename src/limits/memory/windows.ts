@@ -1,6 +1,6 @@
 // The windows of one scope that count at one time, and what they have counted. Two numbers and one comparison decide for most requests
 // that they are still those; scope-counters.ts begins new ones.
-import type { Limit } from '../../config/limit-table.ts';
+import { LIMITS, type Limit } from '../../config/limit-table.ts';
 import type { Moment, UtcDate } from '../calendar.ts';
 import type { Amounts } from '../limiter.ts';
 
@@ -9,6 +9,9 @@ const OVER: readonly number[] = [];
 
 /** What windows count since they began, in the order of `addTo`. */
 export const COUNTED: readonly Limit['counts'][] = ['requests', 'tokens', 'cost', 'running'];
+
+/** By the index in the table, the number of `Windows.addTo` that it counts. */
+const KINDS = LIMITS.map(({ counts }) => COUNTED.indexOf(counts));
 
 export class Windows {
   /** Of the minute, in monotonic milliseconds; 0 while none is open. */
@@ -83,4 +86,12 @@ export class Windows {
     this.tokens += tokens;
     this.cost += cost;
   }
+}
+
+/**
+ * In the order of the table.
+ * @param since numbers that `Windows.addTo` has appended, from this index
+ */
+export function countsOf(before: readonly number[], since: readonly number[], from = 0): number[] {
+  return before.map((count, index) => Math.max(0, count + (since[from + (KINDS[index] ?? 0)] ?? 0)));
 }
