@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { REDIS_TIMEOUT, startRedis } from '../helpers/redis.ts';
 import { commandsWith } from './commands.ts';
 
 const BODY = { model: 'gpt-4o', messages: [{ role: 'user', content: 'one two three' }], max_tokens: 5 };
@@ -43,9 +44,9 @@ const issue = async (...options: string[]): Promise<string> =>
 const prefixOf = (key: string) => key.slice(0, 8);
 
 /** The error of a real request; undefined where it is served. */
-async function request(key: string, body: object = BODY, path = 'chat/completions') {
+async function request(key: string, body: object = BODY, path = 'chat/completions', url = gateway.url) {
   const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
-  const response = await fetch(`${gateway.url}/v1/${path}`, {
+  const response = await fetch(`${url}/v1/${path}`, {
     ...{ method: 'POST', headers, body: JSON.stringify(body) },
   });
   const answer: unknown = await response.json();
@@ -169,8 +170,8 @@ describe.each<{
     is: { code: 'rate_limit_exceeded', whose: 'key' },
   },
   {
-    why: 'whose holder has used the tokens of the minute with the model',
-    prepare: (key) => done('holders', 'set', prefixOf(key), '--model-limit', 'gpt-4o:tokens_per_minute=20'),
+    why: 'whose holder has used the tokens of the day with the model',
+    prepare: (key) => done('holders', 'set', prefixOf(key), '--model-limit', 'gpt-4o:tokens_per_day=20'),
     uses: true,
     is: { code: 'rate_limit_exceeded', whose: 'model' },
   },
@@ -248,4 +249,19 @@ test('an error of the key comes before one of the body', async () => {
   expect((await explained(prefixOf(key), ...options)).key).toMatchObject({
     rejected: { code: 'billing_not_active' },
   });
+});
+
+test('what replicas count in Redis is what is explained', { timeout: REDIS_TIMEOUT }, async () => {
+  await using redis = await startRedis();
+  await using fleet = await startGateway({ yaml: `${YAML}redis: ${redis.url}\n` });
+  const own = commandsWith(() => fleet.configFile, { TEST_DIR: fleet.directory.path });
+  const key = (await own.done('keys', 'issue', '--tier', 'Lite', '--limit', 'requests_per_day=1')).trim();
+  const ask = () => request(key, BODY, 'chat/completions', fleet.url);
+  expect(await ask()).toBeUndefined();
+  const error = await ask();
+  const { code, out } = await own.tollgate('explain', 'gpt-4o', '--key', prefixOf(key), '--json');
+  expect([code, JSON.parse(out).key]).toMatchObject([
+    1,
+    { source: 'redis', rejected: { ...error, code: 'rate_limit_exceeded', whose: 'key' } },
+  ]);
 });

@@ -153,6 +153,30 @@ test('the page of a holder has its history, and issues a key also where none is 
   ]);
 });
 
+test('times of records are taken by the API, in searches and in changes', async () => {
+  const prefix = await setting.commands.issue('--tier', 'Pro', '--expires', '30d');
+  const record = await setting.commands.json('keys', 'show', prefix);
+  const [expires, created] = ['expires_at', 'created_at'].map((name) =>
+    String(Reflect.get(Object(record), name)),
+  );
+  for (const query of [
+    `expires_before=${expires}`,
+    `unused_since=${created}`,
+    'expires_before=2098-01-31T02:00:00%2B02:00',
+  ])
+    expect([query, (await setting.call('GET', `/api/v1/keys?${query}`, { token })).status]).toEqual([
+      query,
+      200,
+    ]);
+  for (const [query, status] of [
+    [`since=${created}`, 200],
+    ['since=2098-01-01T00:00:00Z', 400],
+  ])
+    expect((await setting.call('GET', `/api/v1/usage?${query}`, { token })).status).toBe(status);
+  const changed = await setting.call('PATCH', `/api/v1/keys/${prefix}`, { token, body: { expires } });
+  expect([changed.status, changed.json]).toMatchObject([200, { record: { expires_at: expires } }]);
+});
+
 test('what would reject a key is explained by the page and by the API, not refused', async () => {
   const prefix = await setting.commands.issue('--tier', 'Pro');
   await setting.commands.done('holders', 'suspend', prefix);
