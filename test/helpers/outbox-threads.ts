@@ -15,6 +15,7 @@ const free: Worker[] = [];
 class OutboxThread extends EventEmitter {
   readonly #host = free.pop() ?? new Worker(HOST, { env: {}, execArgv: [] });
   readonly #port: MessagePort;
+  #isOver = false;
 
   constructor(directory: string) {
     super();
@@ -37,12 +38,18 @@ class OutboxThread extends EventEmitter {
     this.#host.unref();
   }
 
-  terminate(): Promise<number> {
-    return this.#host.terminate();
+  async terminate(): Promise<number> {
+    // Afterwards the host is another's.
+    if (this.#isOver) return 0;
+    this.#isOver = true;
+    return await this.#host.terminate();
   }
 
   /** To `OutboxDisk` the thread has ended. */
   #leave(): void {
+    // A host that is being terminated serves no other outbox, and its end is awaited.
+    if (this.#isOver) return;
+    this.#isOver = true;
     for (const event of ['message', 'error', 'exit']) this.#host.removeAllListeners(event);
     this.#host.unref();
     free.push(this.#host);
