@@ -55,6 +55,11 @@ test('the request has the body and the headers of the handshake, without those o
   const pieces: Buffer[] = [];
   for await (const piece of inner.request) pieces.push(piece);
   expect(String(Buffer.concat(pieces))).toBe('{"a":1}');
+  expect([inner.request.method, inner.request.url, inner.request.httpVersion]).toEqual([
+    'POST',
+    '/v1/responses',
+    '1.0',
+  ]);
   expect(inner.request.headers).toEqual({
     'user-agent': 'a',
     authorization: 'Bearer k',
