@@ -129,8 +129,6 @@ const REPLACED_WORDS = new Set('keeper seeds ledger hopeless unheard slab deed l
 export const MAX_FILES = 15;
 
 export const MAX_LINES = 300;
-/** Files that are still to be split. */
-const LONGER_FILES: ReadonlyMap<string, number> = new Map([['limits/redis-limiter.ts', 400]]);
 
 /** Names that say nothing about what is inside. */
 const EMPTY_NAMES = /^(utils?|helpers?|managers?|services?|common|misc)$/;
@@ -265,8 +263,7 @@ function textFindings(file: string, text: string): Finding[] {
   const name = file.split(/[/.-]/).find((word) => EMPTY_NAMES.test(word));
   if (name !== undefined) add('name', `"${name}" says nothing about what is inside`);
   const lines = text.replace(/\n$/, '').split('\n').length;
-  const maxLines = LONGER_FILES.get(file) ?? MAX_LINES;
-  if (lines > maxLines) add('size', `${lines} lines, more than ${maxLines}`);
+  if (lines > MAX_LINES) add('size', `${lines} lines, more than ${MAX_LINES}`);
   if (!/^(#!.*\n)?(\/\/ ?\S|\/\*)/.test(text)) add('opening', 'does not open with a comment on what it owns');
   return findings;
 }
