@@ -1,6 +1,6 @@
 // The threads of usage outboxes in the system tests. Each gateway needs one, and to start it takes a third of a gateway's start: so a
 // thread whose outbox was closed serves the next one. One that is terminated, or fails, ends as in production.
-import { EventEmitter } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { syncBuiltinESMExports } from 'node:module';
 import threads, { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
 import type { OutboxTask } from './outbox-host.ts';
@@ -21,8 +21,12 @@ class OutboxThread extends EventEmitter {
     super();
     const { port1, port2 } = new MessageChannel();
     this.#port = port1.on('message', (reply) => void this.emit('message', reply));
+    // The last reply comes before the close of its port, and a host that failed is never free.
+    Promise.all([once(port1, 'close'), once(this.#host, 'message')]).then(
+      () => this.#leave(),
+      () => {},
+    );
     this.#host
-      .on('message', () => this.#leave())
       .on('error', (error) => void this.emit('error', error))
       .on('exit', (code) => void this.emit('exit', code));
     const task: OutboxTask = { port: port2, directory };
