@@ -55,14 +55,14 @@ async function readItems(
   route: string,
   query: Readonly<Record<string, string>>,
 ): Promise<{ readonly items: readonly object[]; readonly next_cursor: unknown }> {
-  const items: object[] = [];
-  let cursor: unknown = query['cursor'];
-  for (let reads = 0; reads < MAX_READS; reads += 1) {
-    const wanted = { ...query, cursor: String(cursor), limit: String(ROWS - items.length) };
-    const found = await readRoute(request, route, { query: wanted });
+  const first = await readRoute(request, route, { query });
+  const items = [...listOf(first, 'items')];
+  let cursor = member(first, 'next_cursor');
+  for (let reads = 1; reads < MAX_READS && typeof cursor === 'string' && items.length < ROWS; reads += 1) {
+    const rest = { ...query, cursor, limit: String(ROWS - items.length) };
+    const found = await readRoute(request, route, { query: rest });
     items.push(...listOf(found, 'items'));
     cursor = member(found, 'next_cursor');
-    if (cursor === null || items.length >= ROWS) break;
   }
   return { items, next_cursor: cursor };
 }
