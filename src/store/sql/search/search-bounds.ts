@@ -18,8 +18,10 @@ export interface SearchBounds {
 }
 
 export const SEARCH_BOUNDS: SearchBounds = {
-  ...{ maxFew: 5000, firstRows: 1000 },
-  ...{ maxRows: 60_000, maxLooks: 4000 },
+  maxFew: 5000,
+  firstRows: 1000,
+  maxRows: 60_000,
+  maxLooks: 4000,
 };
 
 /** A list in the order of an index. Columns of its order are called `o0`, `o1` and so on. */
