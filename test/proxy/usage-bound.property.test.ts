@@ -11,6 +11,7 @@ import { StreamRelay } from '../../src/proxy/answer/stream/stream-relay.ts';
 import { AttemptOutput, MIN_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
 import {
   type AttemptResult,
+  type Receiver,
   type RelayRequest,
   resultCodeOf,
   type Source,
@@ -270,7 +271,9 @@ function run(given: Answer): Outcome {
   };
   const source: Source = {
     expects: () => undefined,
-    reads: () => undefined,
+    reads: (next) => {
+      receiver = next;
+    },
     pause: () => output.hold(now),
     resume: () => output.resume(now),
     used: (usage, frames, textBytes = 0) => output.used(now, usage, frames, textBytes),
@@ -303,6 +306,7 @@ function run(given: Answer): Outcome {
     meter,
   };
   const relay = new StreamRelay(request, {}, source);
+  let receiver: Receiver = relay;
   const frames = framesOf(given);
   const rate = (given.rate / 1_000) * choicesOf(given);
   let [billed, thought, atMost] = [0, 0, 0];
@@ -318,7 +322,7 @@ function run(given: Answer): Outcome {
       isLeft = true;
       leftAt = now;
       if (!relay.leave())
-        result = relay.broken(new GatewayError('client_closed')) ?? {
+        result = receiver.broken(new GatewayError('client_closed')) ?? {
           kind: 'answered',
           outcome: 'client_closed',
         };
@@ -328,7 +332,7 @@ function run(given: Answer): Outcome {
     const pause = isLeaving ? frame.pauseMs / 2 : frame.pauseMs;
     if (isLeft && now + pause - leftAt > USAGE_READ_MS) {
       now = leftAt + USAGE_READ_MS;
-      result = relay.broken(new GatewayError('client_closed'));
+      result = receiver.broken(new GatewayError('client_closed'));
       break;
     }
     now += pause;
@@ -336,11 +340,11 @@ function run(given: Answer): Outcome {
     billed += frame.tokens;
     atMost += frame.atMost;
     const at = given.cut % frame.bytes.length;
-    relay.data(frame.bytes.subarray(0, at));
-    relay.data(frame.bytes.subarray(at));
+    receiver.data(frame.bytes.subarray(0, at));
+    receiver.data(frame.bytes.subarray(at));
   }
-  if (result === undefined) relay.end();
-  relay.dispose();
+  if (result === undefined) receiver.end();
+  receiver.dispose();
   if (result === undefined) throw new Error('no result');
   meter.add({
     upstream: 'up',
