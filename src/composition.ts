@@ -52,6 +52,7 @@ type Products = ReturnType<typeof openProducts>;
  * @throws StoreOpenError, SecretError, CurrencyError or the system's error when a port is taken; resources opened before stay in `resources`
  */
 export async function compose(options: CompositionOptions) {
+  const { logger } = options;
   const foundation = await openFoundation(options);
   const front = await openFront(options, foundation, () => configuration.reloader.config.hash);
   const usage = await openUsage(options, foundation, front);
@@ -67,15 +68,13 @@ export async function compose(options: CompositionOptions) {
   const url = await listen(options, front);
   configuration.start(url);
   if (foundation.store.isNew)
-    options.logger.warn('created a new, empty store; keys issued by another store get a 401');
+    logger.warn('created a new, empty store; keys issued by another store get a 401');
   foundation.routing.start();
   front.overload.start();
   products.billing.start();
   configuration.watchFiles();
-  return {
-    ...{ foundation, front, products, configuration, url, logger: options.logger },
-    admin: { health: admin.health, url: adminUrl },
-  };
+  const shown = { health: admin.health, url: adminUrl };
+  return { foundation, front, products, configuration, url, logger, admin: shown };
 }
 
 /** Telemetry, the store, the configuration in force, and the state of upstreams. */
@@ -247,13 +246,14 @@ function openAdmin(
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });
+  const desk = { upstreams: states, config: () => reloader.config, openStore: async () => store };
   const { host, port, tls, hosts = [] } = config.static.admin;
   const admin = new AdminServer(metrics, health, {
-    ...{ upstreams: states, limits: metering.limitsOf, hosts, certificate: config.dynamic.admin_certificate },
-    operators: new AdminConsole({
-      ...{ metrics, logger, upstreams: states },
-      ...{ config: () => reloader.config, openStore: async () => store, commands, env },
-    }),
+    upstreams: states,
+    limits: metering.limitsOf,
+    hosts,
+    certificate: config.dynamic.admin_certificate,
+    operators: new AdminConsole({ ...desk, metrics, logger, commands, env }),
   });
   /** @returns the URL of the listener; empty in a worker */
   const listenOn = async (): Promise<string> => {

@@ -27,7 +27,8 @@ export function reloadableConfig(running: Config, next: Config): ReloadableConfi
   const { certificate } = (fixed.listen.tls === next.static.listen.tls ? next : running).dynamic;
   const { admin_certificate } = (fixed.admin.tls === next.static.admin.tls ? next : running).dynamic;
   const dynamic = {
-    ...{ ...others, public_url },
+    ...others,
+    public_url,
     ...(certificate === undefined ? {} : { certificate }),
     ...(admin_certificate === undefined ? {} : { admin_certificate }),
   };

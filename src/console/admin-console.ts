@@ -114,7 +114,12 @@ export class AdminConsole {
     // Also of an error: the session has this secret now.
     if (operator.setCookie !== undefined) response.setHeader('set-cookie', operator.setCookie);
     const caller = {
-      ...{ operator, request, url, desk, figures, id: '' },
+      operator,
+      request,
+      url,
+      desk,
+      figures,
+      id: '',
       address: identity.addressOf(request),
     };
     const frame = { operator, pages: CONSOLE_PAGES };

@@ -77,7 +77,9 @@ export function sendProblem(response: ServerResponse, error: GatewayError, more:
   const { status, code, message, param } = error;
   const problem = {
     title: STATUS_CODES[status] ?? 'Error',
-    ...{ status, code, detail: message },
+    status,
+    code,
+    detail: message,
     ...(param !== null && { param }),
     ...more,
   };

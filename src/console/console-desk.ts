@@ -66,7 +66,12 @@ export async function openDesk(options: DeskOptions): Promise<ConsoleDesk> {
   const store = await openStore();
   const { secret, store: address } = config().static;
   return {
-    ...{ config, store, upstreams, commands, env, now },
+    config,
+    store,
+    upstreams,
+    commands,
+    env,
+    now,
     secret: await openSecret(secret, address, store),
     hasher: new Hasher(metrics),
     budgets: new NearBudgets({ store, config: () => config().dynamic, now }),

@@ -80,7 +80,10 @@ export class ConsoleIdentity {
     tokens.requireValid(operator);
     await tokens.used(operator);
     return {
-      ...{ name: operator.name, role: operator.role, via: 'session', session },
+      name: operator.name,
+      role: operator.role,
+      via: 'session',
+      session,
       csrf: secret.csrfToken(`session ${session.id}`),
       ...(replacement !== undefined && { setCookie: sessionCookie(request, replacement) }),
     };

@@ -159,7 +159,8 @@ ${alert}<form method="post" action="/console/sign-in">
 </form>
 <p class="soft">An administrator makes a token with <code>tollgate operators add NAME --role ROLE</code>.</p></section>`;
   sendPage(response, error?.status ?? 200, {
-    ...{ title: 'Sign in', body },
+    title: 'Sign in',
+    body,
     ...(error !== undefined && { headers: pageRetry(error) }),
   });
 }

@@ -105,7 +105,9 @@ export function sumsOf(text: string): Sample['sums'] {
 }
 
 const SUMMED: readonly string[] = [
-  ...['tollgate_requests_in_flight', 'tollgate_realtime_sessions', 'tollgate_cost_total'],
+  'tollgate_requests_in_flight',
+  'tollgate_realtime_sessions',
+  'tollgate_cost_total',
   'gen_ai_client_token_usage_sum',
   'gen_ai_server_time_to_first_token_seconds_sum',
   'gen_ai_server_time_to_first_token_seconds_count',

@@ -39,8 +39,14 @@ export class OperatorSessions {
     const secret = newSecret();
     await this.#store.addSession(
       {
-        ...{ id: randomUUID(), operatorId: operator.id, hash: hashOf(secret), previous: null },
-        ...{ rotatedAt: at, createdAt: at, usedAt: at, address },
+        id: randomUUID(),
+        operatorId: operator.id,
+        hash: hashOf(secret),
+        previous: null,
+        rotatedAt: at,
+        createdAt: at,
+        usedAt: at,
+        address,
       },
       new Date(now - IDLE_MS).toISOString(),
       new Date(now - LIFETIME_MS).toISOString(),

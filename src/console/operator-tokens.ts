@@ -56,7 +56,14 @@ export function operatorEvent(
   change: { readonly before?: object; readonly after?: object },
 ): NewOperatorEvent {
   return {
-    ...{ at, actor: actor ?? 'unknown', address: null, what, target, reason, requestKey: null, digest: null },
+    at,
+    actor: actor ?? 'unknown',
+    address: null,
+    what,
+    target,
+    reason,
+    requestKey: null,
+    digest: null,
     before: change.before === undefined ? null : JSON.stringify(change.before),
     after: change.after === undefined ? null : JSON.stringify(change.after),
     status: 200,

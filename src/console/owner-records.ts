@@ -40,7 +40,9 @@ export async function wholeKey(store: Store, { tiers }: DynamicConfig, key: List
     store.billing.ordersOf(key.holderId),
   ]);
   return {
-    ...{ ...listedFields(key), labels, ...tierFields(tiers[key.tier]) },
+    ...listedFields(key),
+    labels,
+    ...tierFields(tiers[key.tier]),
     events: events.map(({ kind, version, at, actor, reason }) => ({ kind, version, at, actor, reason })),
     orders: orders.map(orderFields),
   };
@@ -56,8 +58,15 @@ export async function wholeHolder(store: Store, { tiers }: DynamicConfig, holder
     store.billing.ordersOf(holder.id),
   ]);
   return {
-    ...{ holder: holder.id, name, team: team?.name ?? null, tier, standing, labels },
-    ...{ ...termsFields(terms), ...tierFields(tiers[tier]), created_at: createdAt },
+    holder: holder.id,
+    name,
+    team: team?.name ?? null,
+    tier,
+    standing,
+    labels,
+    ...termsFields(terms),
+    ...tierFields(tiers[tier]),
+    created_at: createdAt,
     keys: keys.items.map(listedFields),
     events: holderEvents(events),
     orders: orders.map(orderFields),
@@ -79,7 +88,11 @@ export async function wholeTeam({ organisation }: Store, { id, name, terms, crea
   const [labels, events] = await Promise.all([organisation.labelsOf(id), organisation.teamHistory(id)]);
   const { limits, budget } = termsFields(terms);
   return {
-    ...{ name, labels, limits, budget, created_at: createdAt },
+    name,
+    labels,
+    limits,
+    budget,
+    created_at: createdAt,
     events: events.map(({ what, at, actor, reason }) => ({ what, at, actor, reason })),
   };
 }

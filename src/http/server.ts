@@ -72,7 +72,8 @@ export class Server {
     this.#router = new Router((exchange, error) => this.#fail(exchange, error));
     const { certificate, logger, metrics } = options;
     this.#intake = new ConnectionIntake(server, {
-      ...{ certificate, logger, metrics },
+      ...options,
+      certificate,
       open: () => this.#connections.size,
       onOpen: (socket) => this.#open(socket),
       onHandshakes: () => this.#countConnections(),

@@ -198,10 +198,19 @@ export function batchArgs(
     members.push(id, `${amounts.tokens}:${amounts.cost}`);
   }
   const sums = packedNumbers([
-    ...[date.day, date.month, others.length],
-    ...[ended.count, ended.tokens, ended.cost, ended.usedTokens, ended.usedCost],
-    ...[leases.length, reserved.tokens, reserved.cost],
-    ...[groups.length, ...inWindows],
+    date.day,
+    date.month,
+    others.length,
+    ended.count,
+    ended.tokens,
+    ended.cost,
+    ended.usedTokens,
+    ended.usedCost,
+    leases.length,
+    reserved.tokens,
+    reserved.cost,
+    groups.length,
+    ...inWindows,
   ]);
   const all = leases.length === 0 ? sums : Buffer.concat([sums, limits]);
   return ['batch', all, packedNumbers(details), ...members];

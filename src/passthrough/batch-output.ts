@@ -38,7 +38,10 @@ export async function usesInOutput(
     sum.add(line);
   }
   return sums.map(({ tokens, quantities, isCounted, isEstimated }) => ({
-    ...{ tokens, quantities, isCounted, isEstimated },
+    tokens,
+    quantities,
+    isCounted,
+    isEstimated,
   }));
 }
 

@@ -156,7 +156,11 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
           store = await openStore(first.static.store, { spool: outboxDirectory(first.static) });
           return store;
         },
-        ...{ metrics, metricsText, upstreams, commands: options.commands, env },
+        metrics,
+        metricsText,
+        upstreams,
+        commands: options.commands,
+        env,
         logger,
       }),
       hosts: at.hosts ?? [],

@@ -42,7 +42,9 @@ export function openModels({ store, logger, limiter, ...common }: ModelsOptions)
   const calls = new StoredResponseCalls(relaying);
   const models = new ModelsEndpoint(common);
   return {
-    ...{ pipeline, objects, usageReads },
+    pipeline,
+    objects,
+    usageReads,
     close: () => background.close(),
     mount(route: (method: Method, path: string, handler: Handler) => void): void {
       for (const endpoint of MODEL_ENDPOINTS) {

@@ -183,7 +183,9 @@ describe('a budget', () => {
     await watch.stop();
     expect([await latest(), woken, logged, state.peeks]).toEqual([
       [{ scope: expect.any(String), period: '2030-01' }],
-      ...[[], [], 1],
+      [],
+      [],
+      1,
     ]);
     expect(await notices()).toEqual([]);
   });

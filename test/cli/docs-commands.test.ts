@@ -8,7 +8,10 @@ import { allCommands } from '../../tools/cli-docs.ts';
 
 const ROOT = new URL('../../', import.meta.url);
 const PAGES = [
-  ...['README.md', 'SECURITY.md', 'CHANGELOG.md', 'CONTRIBUTING.md'],
+  'README.md',
+  'SECURITY.md',
+  'CHANGELOG.md',
+  'CONTRIBUTING.md',
   ...readdirSync(new URL('docs/', ROOT))
     .filter((name) => name.endsWith('.md') && name !== 'cli.md')
     .map((name) => `docs/${name}`),

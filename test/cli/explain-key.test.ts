@@ -47,7 +47,9 @@ const prefixOf = (key: string) => key.slice(0, 8);
 async function request(key: string, body: object = BODY, path = 'chat/completions', url = gateway.url) {
   const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
   const response = await fetch(`${url}/v1/${path}`, {
-    ...{ method: 'POST', headers, body: JSON.stringify(body) },
+    method: 'POST',
+    headers,
+    body: JSON.stringify(body),
   });
   const answer: unknown = await response.json();
   if (response.status === 200) return undefined;

@@ -175,7 +175,9 @@ test.each([
   const { heard } = await join();
   const { code, out, err } = await keys('rotate', key.slice(0, 8), ...options);
   expect({ code, out, err }).toEqual({
-    ...{ code: 0, out: expect.stringMatching(/^\w{32}\n$/), err: expect.stringMatching(text) },
+    code: 0,
+    out: expect.stringMatching(/^\w{32}\n$/),
+    err: expect.stringMatching(text),
   });
   await until(() => heard.length === 2);
   expect(heard.flatMap((body) => JSON.parse(body))).toEqual(
@@ -194,7 +196,8 @@ test('tollgate keys rotate exits with 3 where a replica does not follow, and sho
   const { code, out, err } = await keys('rotate', key.slice(0, 8), '--overlap', '1h', '--json');
   expect([code, err]).toEqual([3, expect.stringContaining('replica host:1:old')]);
   expect(JSON.parse(out)).toMatchObject({
-    ...{ key: expect.stringMatching(/^\w{32}$/), replaces: key.slice(0, 8) },
+    key: expect.stringMatching(/^\w{32}$/),
+    replaces: key.slice(0, 8),
     replicas: { confirmed: 0, total: 1, incapable: [{ id: 'host:1:old' }] },
   });
 });

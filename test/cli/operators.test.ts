@@ -35,10 +35,16 @@ test('a token goes to standard output once, and only its prefix to the store and
 test('with --json a token is a field beside what the operator is', async () => {
   const fields = { token: expect.stringMatching(/^tgo_[0-9a-f]{32}$/), prefix: expect.any(String) };
   expect(await json('operators', 'add', 'jo', '--role', 'viewer', '--no-expiry')).toEqual({
-    ...{ ...fields, name: 'jo', role: 'viewer', expires_at: null },
+    ...fields,
+    name: 'jo',
+    role: 'viewer',
+    expires_at: null,
   });
   expect(await json('operators', 'rotate', 'jo', '--expires', '2098-01-31')).toEqual({
-    ...{ ...fields, name: 'jo', role: 'viewer', expires_at: '2098-01-31T00:00:00.000Z' },
+    ...fields,
+    name: 'jo',
+    role: 'viewer',
+    expires_at: '2098-01-31T00:00:00.000Z',
   });
   expect(await json('operators', 'remove', 'jo')).toEqual({ outcome: 'removed', operator: 'jo' });
 });

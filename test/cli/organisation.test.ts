@@ -170,7 +170,8 @@ test('the user of a command is text that a terminal can show', async () => {
   const as = (variables: Readonly<Record<string, string>>) =>
     commandsWith(() => dir.file('config.yaml'), variables).tollgate('teams', 'add', 'Search');
   expect(await as({ USER: 'a\u001b[2J' })).toMatchObject({
-    ...{ code: 1, err: expect.stringContaining('The actor contains a control character') },
+    code: 1,
+    err: expect.stringContaining('The actor contains a control character'),
   });
   expect((await as({ SUDO_USER: '', USER: 'bob' })).code).toBe(0);
   expect(await json('teams', 'show', 'Search')).toMatchObject({ events: [{ actor: 'cli:bob' }] });

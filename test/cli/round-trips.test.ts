@@ -128,10 +128,16 @@ const SAME: readonly (readonly [string, () => Promise<readonly string[]>])[] = [
       const record = await json('holders', 'show', prefix);
       return [
         ...Object.entries(Object(member(record, 'limits'))).flatMap((pair) => ['--limit', pair.join('=')]),
-        ...['--budget', `${member(record, 'budget', 'per_day')}/day`],
-        ...['--soft', String(member(record, 'budget', 'soft'))],
-        ...['--endpoints', String(member(record, 'endpoints')), '--name', String(member(record, 'name'))],
-        ...['--team', String(member(record, 'team'))],
+        '--budget',
+        `${member(record, 'budget', 'per_day')}/day`,
+        '--soft',
+        String(member(record, 'budget', 'soft')),
+        '--endpoints',
+        String(member(record, 'endpoints')),
+        '--name',
+        String(member(record, 'name')),
+        '--team',
+        String(member(record, 'team')),
         ...Object.entries(Object(member(record, 'labels'))).flatMap((pair) => ['--label', pair.join('=')]),
       ];
     },
@@ -142,11 +148,16 @@ const SAME: readonly (readonly [string, () => Promise<readonly string[]>])[] = [
       const text = await done('holders', 'show', prefix);
       const limit = /limits +(requests per minute) (\d+)/.exec(text) ?? [];
       return [
-        ...['--limit', `${limit[1]}=${limit[2]}`],
-        ...['--budget', `${found(text, /per day ([\d.]+ EUR)/)}/day`],
-        ...['--soft', found(text, /warnings from ([\d., %]+%)/)],
-        ...['--label', found(text, /labels +(.*)/)],
-        ...['--endpoints', found(text, /endpoints +(.*)/)],
+        '--limit',
+        `${limit[1]}=${limit[2]}`,
+        '--budget',
+        `${found(text, /per day ([\d.]+ EUR)/)}/day`,
+        '--soft',
+        found(text, /warnings from ([\d., %]+%)/),
+        '--label',
+        found(text, /labels +(.*)/),
+        '--endpoints',
+        found(text, /endpoints +(.*)/),
       ];
     },
   ],

@@ -145,7 +145,8 @@ test('a month that is running is exported, and a later one is not', async () => 
     [expect.any(String), expect.stringMatching(/^2030-02,/), ''],
   ]);
   expect(await usage('export', '2030-03')).toMatchObject({
-    ...{ code: 2, out: '' },
+    code: 2,
+    out: '',
     err: expect.stringContaining('2030-03 is in the future'),
   });
 });

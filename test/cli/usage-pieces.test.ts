@@ -9,7 +9,9 @@ const COUNT = 2n ** 60n + 1n;
 function table(lines: number) {
   return {
     by: ['holder'],
-    ...{ from: '2030-01-01T00', to: '2030-01-31T23', currency: 'usd' },
+    from: '2030-01-01T00',
+    to: '2030-01-31T23',
+    currency: 'usd',
     lines: Array.from({ length: lines }, (_, index) => ({
       group: [`h${index}`],
       sums: exactSums(() => COUNT),

@@ -103,14 +103,17 @@ describe('tollgate usage', () => {
     await add({ model: 'a' }, { model: 'b' }, { model: 'c' });
     const cut = await usage('--limit', '2', '--json');
     expect(JSON.parse(cut.out)).toMatchObject({
-      ...{ lines: [{ model: 'a' }, { model: 'b' }], totals: { requests: 3 }, truncated: true },
+      lines: [{ model: 'a' }, { model: 'b' }],
+      totals: { requests: 3 },
+      truncated: true,
     });
     expect(cut.err).toBe('tollgate usage: only the first 2 lines are shown; the totals include all\n');
     const whole = await usage('--limit', '3', '--json');
     expect([JSON.parse(whole.out).truncated, whole.err]).toEqual([false, '']);
     for (const limit of ['0', '-1', '1.5', '100001', 'x', '1e3'])
       expect(await usage(`--limit=${limit}`)).toMatchObject({
-        ...{ code: 2, err: expect.stringContaining('--limit is a whole number from 1 to 100000') },
+        code: 2,
+        err: expect.stringContaining('--limit is a whole number from 1 to 100000'),
       });
   });
 

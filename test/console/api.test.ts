@@ -284,14 +284,14 @@ describe('a change', () => {
     const { json } = await admin('GET', `/events?target=${prefix}`);
     const [event] = member(json, 'items') as object[];
     expect(event).toMatchObject({
-      ...{
-        actor: 'operator:the-support',
-        address: '127.0.0.1',
-        what: 'keys.revoke',
-        target: prefix,
-        status: 200,
-      },
-      ...{ reason: 'left the company', before: { state: 'active' }, after: { record: { state: 'revoked' } } },
+      actor: 'operator:the-support',
+      address: '127.0.0.1',
+      what: 'keys.revoke',
+      target: prefix,
+      status: 200,
+      reason: 'left the company',
+      before: { state: 'active' },
+      after: { record: { state: 'revoked' } },
     });
     expect(await store.historyOf(prefix as never)).toMatchObject([
       {},
@@ -380,7 +380,8 @@ describe('operators', () => {
     const first = member((await add()).json, 'token');
     const again = await add();
     expect([again.status, again.headers['idempotency-replayed'], again.json]).toMatchObject([
-      ...[200, 'true'],
+      200,
+      'true',
       { record: { name }, token: null },
     ]);
     const path = `/operators/${name}`;

@@ -14,11 +14,24 @@ async function pathsOf({ commands, gateway }: ConsoleSetting): Promise<readonly 
   const order = await addOrder(store);
   await store.close();
   return [
-    ...['/console', '/console/upstreams', '/console/upstreams/echo', '/console/models?model=test-model'],
-    ...['/console/keys', '/console/holders', '/console/teams', '/console/usage', '/console/usage.csv'],
-    ...['/console/orders', '/console/events', '/console/operators', '/console/operators/ann'],
-    ...[`/console/keys/${prefix}`, `/console/holders/${prefix}`, '/console/teams/search'],
-    ...[`/console/orders/${order}`, '/console/budgets'],
+    '/console',
+    '/console/upstreams',
+    '/console/upstreams/echo',
+    '/console/models?model=test-model',
+    '/console/keys',
+    '/console/holders',
+    '/console/teams',
+    '/console/usage',
+    '/console/usage.csv',
+    '/console/orders',
+    '/console/events',
+    '/console/operators',
+    '/console/operators/ann',
+    `/console/keys/${prefix}`,
+    `/console/holders/${prefix}`,
+    '/console/teams/search',
+    `/console/orders/${order}`,
+    '/console/budgets',
   ];
 }
 

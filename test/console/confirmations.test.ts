@@ -43,7 +43,10 @@ async function slowReplica() {
   stack.defer(() => redis.close());
   const { promise, resolve: confirm } = Promise.withResolvers<void>();
   const replicas = new Replicas({
-    ...{ redis, url, logger, version: '9.8.7' },
+    redis,
+    url,
+    logger,
+    version: '9.8.7',
     onMessage: (body) => (/revoked|changed/.test(body) ? promise.then(() => undefined) : undefined),
     onLost: () => {},
     onRestored: () => {},

@@ -65,14 +65,16 @@ test('repeated requests', async () => {
   const store = await openStore({ kind: 'sqlite', path: setting.gateway.directory.file('tollgate.db') });
   const body = { name: 'lost' };
   await store.operators.addEvent({
-    ...{
-      at: new Date().toISOString(),
-      actor: 'operator:ann',
-      address: null,
-      what: 'teams.add',
-      target: null,
-    },
-    ...{ reason: null, status: null, before: null, after: null, requestKey: 'lost' },
+    at: new Date().toISOString(),
+    actor: 'operator:ann',
+    address: null,
+    what: 'teams.add',
+    target: null,
+    reason: null,
+    status: null,
+    before: null,
+    after: null,
+    requestKey: 'lost',
     digest: createHash('sha256')
       .update(JSON.stringify(['teams.add', '/api/v1/teams', body]))
       .digest('hex'),

@@ -115,7 +115,8 @@ test('a label with spaces stays as it is when something else is changed', async 
   const fields = { ...(await fieldsOf(path, 'holders.set')), 'map.labels': labels, 'null.name': 'Renamed' };
   expect((await send('holders.set', fields)).status).toBe(200);
   expect(await setting.commands.json('holders', 'show', holder)).toMatchObject({
-    ...{ name: 'Renamed', labels: { dept: 'Human Resources, EU env=prod' } },
+    name: 'Renamed',
+    labels: { dept: 'Human Resources, EU env=prod' },
   });
 });
 
@@ -302,14 +303,30 @@ test('markup is text on every page, wherever it was entered', async () => {
   const team = encodeURIComponent(markup);
   const label = await send('holders.set', {
     ...(await fieldsOf(`/console/holders/${prefix}`, 'holders.set')),
-    ...{ 'null.name': markup, 'null.team': markup, 'map.labels': 'env=<script>alert(1)</script>' },
+    'null.name': markup,
+    'null.team': markup,
+    'map.labels': 'env=<script>alert(1)</script>',
   });
   expect(label.status).toBe(200);
   await send('upstreams.drain', { 'param.name': 'echo', 'text.reason': markup });
   const paths = [
-    ...['', '/upstreams', '/upstreams/echo', '/keys', `/keys/${prefix}`, `/holders/${prefix}`, '/holders'],
-    ...['/teams', `/teams/${team}`, '/usage', '/events', `/keys?name=${team}`, `/holders?team=${team}`],
-    ...[`/models?model=${team}`, `/usage?by=${team}`, `/keys/${team}`, `/keys?cursor=${team}&label=${team}`],
+    '',
+    '/upstreams',
+    '/upstreams/echo',
+    '/keys',
+    `/keys/${prefix}`,
+    `/holders/${prefix}`,
+    '/holders',
+    '/teams',
+    `/teams/${team}`,
+    '/usage',
+    '/events',
+    `/keys?name=${team}`,
+    `/holders?team=${team}`,
+    `/models?model=${team}`,
+    `/usage?by=${team}`,
+    `/keys/${team}`,
+    `/keys?cursor=${team}&label=${team}`,
   ];
   for (const path of paths) {
     const { status, text } = await get(`/console${path}`);
@@ -388,7 +405,8 @@ test('the page of a holder with many keys has the first, and leads to all', asyn
   database.close();
   const { text } = await get(`/console/holders/${holder}`);
   expect([text.match(/href="\/console\/keys\/\w{8}"/g)?.length, text.includes('The first 1000;')]).toEqual([
-    ...[1000, true],
+    1000,
+    true,
   ]);
   const list = await get(`/console/keys?holder=${holder}`);
   expect(text).toContain(`href="/console/keys?holder=${holder}"`);

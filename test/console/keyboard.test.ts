@@ -27,9 +27,22 @@ beforeAll(async () => {
   await store.close();
   ({ cookie } = await setting.signIn(token));
   paths = [
-    ...['', '/upstreams', '/upstreams/echo', '/models?model=test-model&tier=Pro', '/keys', `/keys/${prefix}`],
-    ...['/holders', `/holders/${prefix}`, '/teams', '/teams/search', '/usage', '/orders', `/orders/${order}`],
-    ...['/events', '/operators', '/operators/ann'],
+    '',
+    '/upstreams',
+    '/upstreams/echo',
+    '/models?model=test-model&tier=Pro',
+    '/keys',
+    `/keys/${prefix}`,
+    '/holders',
+    `/holders/${prefix}`,
+    '/teams',
+    '/teams/search',
+    '/usage',
+    '/orders',
+    `/orders/${order}`,
+    '/events',
+    '/operators',
+    '/operators/ann',
   ];
   browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
@@ -201,12 +214,17 @@ describe('after a form', () => {
     const back = path.replace('KEY', prefix).replace('ORDER', order);
     const own = await setting.signIn(token);
     const body = new URLSearchParams({
-      ...{ csrf: own.csrf, back: `/console${back}`, 'text.reason': 'a "<test>"' },
+      csrf: own.csrf,
+      back: `/console${back}`,
+      'text.reason': 'a "<test>"',
       ...Object.fromEntries(new URLSearchParams(entered)),
     });
     const id = back.split('/')[2];
     const kind = {
-      ...{ keys: 'prefix', holders: 'holder', orders: 'order', teams: 'name' },
+      keys: 'prefix',
+      holders: 'holder',
+      orders: 'order',
+      teams: 'name',
       operators: 'name',
     }[back.split('/')[1] ?? ''];
     if (id !== undefined) body.set(`param.${kind}`, id);

@@ -52,7 +52,10 @@ test('rates are those of the last minute; a process that begins anew has none be
 
 test('more than a hundred viewers are refused', () => {
   const figures = new LiveFigures({
-    ...{ metrics: async () => '', now: () => 0, currency: () => undefined, states: async () => ({}) },
+    metrics: async () => '',
+    now: () => 0,
+    currency: () => undefined,
+    states: async () => ({}),
   });
   const ends = Array.from({ length: 100 }, () => figures.watch(() => {}));
   expect(() => figures.watch(() => {})).toThrow('overloaded');
@@ -67,7 +70,9 @@ test('a change of a state is sent within a second, as one event for all viewers,
     let state = 'ok';
     let asked = 0;
     const figures = new LiveFigures({
-      ...{ metrics: async () => '', now: () => 0, currency: () => undefined },
+      metrics: async () => '',
+      now: () => 0,
+      currency: () => undefined,
       states: async () => {
         asked += 1;
         return { 'state-a': state };

@@ -27,7 +27,8 @@ beforeEach(() => {
 function budgets() {
   return new NearBudgets({
     store: {
-      ...{ usage: store.usage, organisation: store.organisation },
+      usage: store.usage,
+      organisation: store.organisation,
       findHolder: (id) => store.findHolder(id),
       findKey: (prefix) => store.findKey(prefix),
       budgets: {

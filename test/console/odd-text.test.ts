@@ -47,7 +47,9 @@ test.each(ODD)('%j in each parameter of each call of the API', async (text) => {
 test('a NUL is named, and a record whose name has one is none', async () => {
   const get = (path: string) => setting.call('GET', `/api/v1${path}`, { token });
   expect((await get('/keys?name=%00')).json).toMatchObject({
-    ...{ status: 400, code: 'invalid_value', detail: expect.stringContaining('NUL') },
+    status: 400,
+    code: 'invalid_value',
+    detail: expect.stringContaining('NUL'),
   });
   expect((await get('/teams/%00')).json).toMatchObject({ code: 'record_not_found' });
 });

@@ -69,14 +69,12 @@ test('every page is whole in both themes at three widths, clean for axe, small, 
   const prefix = key.slice(0, 8);
   const paths = [
     ...NAMES.map((name) => (name === 'Now' ? '/console' : `/console/${name.toLowerCase()}`)),
-    ...[
-      `/console/keys/${prefix}`,
-      `/console/holders/${prefix}`,
-      '/console/teams/search',
-      '/console/upstreams/echo',
-      '/console/budgets',
-      '/console/operators/ann',
-    ],
+    `/console/keys/${prefix}`,
+    `/console/holders/${prefix}`,
+    '/console/teams/search',
+    '/console/upstreams/echo',
+    '/console/budgets',
+    '/console/operators/ann',
     '/console/models?model=test-model&tier=Pro',
     '/console/usage?by=day,model&since=7d',
   ];

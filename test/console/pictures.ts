@@ -15,7 +15,10 @@ const WATCHED_MS = 12_000;
 /** A vendor that answers as OpenAI does, or not at all. */
 async function vendor(isAway: boolean) {
   const answer = {
-    ...{ id: 'chatcmpl-1', object: 'chat.completion', created: 1, model: 'm' },
+    id: 'chatcmpl-1',
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
     choices: [{ index: 0, message: { role: 'assistant', content: 'Hello.' }, finish_reason: 'stop' }],
     usage: { prompt_tokens: 420, completion_tokens: 130, total_tokens: 550 },
   };

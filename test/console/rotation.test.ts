@@ -43,7 +43,9 @@ describe('by the API', () => {
     expect(Math.abs(until - Date.now() - 2 * 3_600_000)).toBeLessThan(60_000);
     expect(json).toMatchObject({
       record: {
-        ...{ prefix: prefixOf(key), replaces: prefixOf(old), name: 'ci' },
+        prefix: prefixOf(key),
+        replaces: prefixOf(old),
+        name: 'ci',
         limits: { requests_per_minute: 7 },
       },
     });

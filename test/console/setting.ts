@@ -150,7 +150,10 @@ export async function openConsole({ gateway }: ConsoleSetting, own: Partial<Desk
       stores.push(store);
       return store;
     },
-    ...{ metrics: createMetrics(), upstreams: () => [], commands: main, env },
+    metrics: createMetrics(),
+    upstreams: () => [],
+    commands: main,
+    env,
     logger: createLogger(undefined, 'silent'),
     ...others,
   });

@@ -130,7 +130,9 @@ beforeAll(async () => {
       ...(index === 1 && { from: '2030-10-16' }),
     }));
   const target = (upstream: Vendor, model: string, priority: number) => ({
-    ...{ upstream, model, priority },
+    upstream,
+    model,
+    priority,
     price: price(upstream),
   });
   gateway = await startGateway({
@@ -268,7 +270,7 @@ test('every report equals what the upstreams logged', async () => {
   const ofMonth = sent.filter(({ at }) => MONTH.includes(at));
   for (const groups of ['team', 'team,model,upstream', 'key', 'tier,endpoint,month', 'holder,target,day']) {
     const { code, stdout, stderr } = await runCommand(
-      [...['usage', '--month', '2030-10', '--by', groups, '--json'], ...['--config', gateway.configFile]],
+      ['usage', '--month', '2030-10', '--by', groups, '--json', '--config', gateway.configFile],
       env,
     );
     expect([code, stderr]).toEqual([0, '']);

@@ -315,7 +315,13 @@ describe('in Redis', () => {
       else if (start === 'counted in the future')
         await fields(
           holder,
-          ...['0', '0', '0', '7000', '0', '0', FUTURE],
+          '0',
+          '0',
+          '0',
+          '7000',
+          '0',
+          '0',
+          FUTURE,
           ...Array.from({ length: 10 }, () => '0'),
         );
       else if (start === 'hash') await server.command('HSET', name, 's', '1000');

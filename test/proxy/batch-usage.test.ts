@@ -104,7 +104,11 @@ const isCounted = (key: string) =>
 const isForgotten = (id: string) =>
   until(async () => {
     const open = await store.objects.objectsOf({
-      ...{ upstream: '', holderId: '', kind: 'uncounted batch', order: 'asc', limit: 1000 },
+      upstream: '',
+      holderId: '',
+      kind: 'uncounted batch',
+      order: 'asc',
+      limit: 1000,
     });
     return !open.some((each) => each.id === `up/${id}`);
   }, 'the end of the batch');

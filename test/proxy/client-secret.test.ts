@@ -21,8 +21,16 @@ function prefix(): Prefix {
 
 function secrets(now = 0, key = sealingKey, holderId = HOLDER) {
   const principal: Principal = {
-    ...{ prefix: prefix(), lineage: prefix(), holderId, tier: 'Pro', standing: 'good', version: 1 },
-    ...{ teamId: null, holderTerms: {}, terms: {}, expiresAtMs: undefined },
+    prefix: prefix(),
+    lineage: prefix(),
+    holderId,
+    tier: 'Pro',
+    standing: 'good',
+    version: 1,
+    teamId: null,
+    holderTerms: {},
+    terms: {},
+    expiresAtMs: undefined,
   };
   const authenticator = { principalOf: async () => principal };
   return new ClientSecrets({ authenticator, sealingKey: key, clock: () => now });

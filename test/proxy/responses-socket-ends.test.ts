@@ -74,7 +74,9 @@ describe('a handshake', () => {
   ])('of %s is 426, and says which protocol and version there is', async (_what, upgrade) => {
     using raw = await gateway.connect();
     const headers = {
-      ...{ connection: 'upgrade', 'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==', ...upgrade },
+      connection: 'upgrade',
+      'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+      ...upgrade,
       authorization: `Bearer ${await gateway.key()}`,
     };
     const answer = await raw.ask({ method: 'GET', target: '/v1/responses', headers });
@@ -274,7 +276,10 @@ describe('a client', () => {
     socket.on('error', () => undefined);
     const head = [
       'GET /v1/responses HTTP/1.1',
-      ...[`host: ${host}`, 'connection: Upgrade', 'upgrade: websocket', 'sec-websocket-version: 13'],
+      `host: ${host}`,
+      'connection: Upgrade',
+      'upgrade: websocket',
+      'sec-websocket-version: 13',
       'sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==',
       `authorization: Bearer ${await own.key()}`,
     ];

@@ -130,8 +130,15 @@ describe('a release', () => {
 
   test('has an object of each kind, with known fields only', () => {
     expect(objects.map((each) => at(each, 'kind')).toSorted()).toEqual([
-      ...['ConfigMap', 'Deployment', 'HorizontalPodAutoscaler', 'NetworkPolicy', 'PodDisruptionBudget'],
-      ...['Service', 'Service', 'ServiceAccount', 'ServiceMonitor'],
+      'ConfigMap',
+      'Deployment',
+      'HorizontalPodAutoscaler',
+      'NetworkPolicy',
+      'PodDisruptionBudget',
+      'Service',
+      'Service',
+      'ServiceAccount',
+      'ServiceMonitor',
     ]);
     expect(shapeFaults(objects)).toEqual([]);
   });

@@ -31,11 +31,18 @@ const run = (words: readonly string[], env: Record<string, string> = {}): Progra
 
 test('every command is one that a test runs', () => {
   expect(readmeCommands().map(({ text }) => text)).toEqual([
-    ...['npm ci', 'npm start', 'npm ci', 'npm test', `npm install ./tollgate-${version}.tgz`],
-    ...['npx tollgate init', 'npx tollgate serve'],
+    'npm ci',
+    'npm start',
+    'npm ci',
+    'npm test',
+    `npm install ./tollgate-${version}.tgz`,
+    'npx tollgate init',
+    'npx tollgate serve',
     // The steps of the Dockerfile, and a container with this port, are those of image.test.ts.
-    ...['docker build --tag tollgate .', 'docker run --rm --publish 127.0.0.1:8080:8080 tollgate'],
-    ...[expect.stringMatching(/^curl -s /), expect.stringMatching(/^curl -N /)],
+    'docker build --tag tollgate .',
+    'docker run --rm --publish 127.0.0.1:8080:8080 tollgate',
+    expect.stringMatching(/^curl -s /),
+    expect.stringMatching(/^curl -N /),
     'npx tollgate init',
     ...README_WORKS.slice(2).map(() => expect.stringMatching(/^npx tollgate /)),
   ]);

@@ -15,13 +15,29 @@ function operator(name: string, prefix: string, given: Partial<OperatorRecord> =
 }
 
 const event = (what: string, given: Partial<NewOperatorEvent> = {}): NewOperatorEvent => ({
-  ...{ at: AT, actor: 'operator:ann', address: '192.0.2.1', what, target: 'x', reason: null },
-  ...{ before: null, after: null, status: null, requestKey: null, digest: null },
+  at: AT,
+  actor: 'operator:ann',
+  address: '192.0.2.1',
+  what,
+  target: 'x',
+  reason: null,
+  before: null,
+  after: null,
+  status: null,
+  requestKey: null,
+  digest: null,
   ...given,
 });
 
 const session = (id: string, operatorId: string, hash: Buffer, usedAt = AT): OperatorSession => ({
-  ...{ id, operatorId, hash, previous: null, rotatedAt: AT, createdAt: AT, usedAt, address: '192.0.2.1' },
+  id,
+  operatorId,
+  hash,
+  previous: null,
+  rotatedAt: AT,
+  createdAt: AT,
+  usedAt,
+  address: '192.0.2.1',
 });
 
 describe.each(STORE_KINDS)('in $name', (kind) => {

@@ -16,7 +16,13 @@ const row = (upstream: string, given: Partial<UpstreamDrain> = {}): UpstreamDrai
   ...given,
 });
 const event = (upstream: string, what: string): Omit<UpstreamEvent, 'id'> => ({
-  ...{ at: AT, upstream, model: 'm', what, reason: 'x', replica: 'host:1', actor: null },
+  at: AT,
+  upstream,
+  model: 'm',
+  what,
+  reason: 'x',
+  replica: 'host:1',
+  actor: null,
 });
 
 describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {

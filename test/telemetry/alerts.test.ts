@@ -64,7 +64,10 @@ interface PlayedTest {
 function testsOf({ alert, labels: own }: (typeof rules)[number]): PlayedTest[] {
   const { interval, fires, silent } = cases[alert] ?? { interval: '', fires: [], silent: [] };
   const firing = fires.map(({ labels, summary, ...each }, index) => ({
-    ...{ name: `${alert}: fires ${index}`, interval, alert, ...each },
+    name: `${alert}: fires ${index}`,
+    interval,
+    alert,
+    ...each,
     fires: [{ exp_labels: { ...labels, ...own }, exp_annotations: { summary } }],
   }));
   return [
@@ -84,7 +87,8 @@ async function play(tests: readonly PlayedTest[]): Promise<Map<string, string>> 
     const asked = rules.filter((rule) => rule.alert === alert).map(withSummary);
     await writeFile(ruleFile, stringify({ groups: [{ name: 'tollgate', rules: asked }] }));
     const written = some.map(({ name: test, series: all, at, fires }) => ({
-      ...{ name: test, interval },
+      name: test,
+      interval,
       input_series: Object.entries(all).map(([series, values]) => ({ series, values })),
       alert_rule_test: [{ eval_time: at, alertname: alert, exp_alerts: fires }],
     }));

@@ -106,15 +106,24 @@ test('the alerts see the outage, the drain and the budget, and nothing that was 
   }
   expect(seen).toEqual(
     expect.arrayContaining([
-      ...['TollgateBreakerOpen', 'TollgateUpstreamUnhealthy', 'TollgateErrorsBurnFast'],
-      ...['TollgateModelOutOfService', 'TollgateUpstreamLeftDrained', 'TollgateBudgetSpent'],
+      'TollgateBreakerOpen',
+      'TollgateUpstreamUnhealthy',
+      'TollgateErrorsBurnFast',
+      'TollgateModelOutOfService',
+      'TollgateUpstreamLeftDrained',
+      'TollgateBudgetSpent',
     ]),
   );
   const unseen = rules.map(({ alert }) => alert).filter((alert) => !seen.includes(alert));
   expect(unseen).toEqual(
     expect.arrayContaining([
-      ...['TollgateDown', 'TollgateUsageLost', 'TollgateStoreAway', 'TollgateUpstreamMixesAnswers'],
-      ...['TollgateUpstreamRefusesCredential', 'TollgateAllUpstreamsRateLimited', 'TollgateBadReload'],
+      'TollgateDown',
+      'TollgateUsageLost',
+      'TollgateStoreAway',
+      'TollgateUpstreamMixesAnswers',
+      'TollgateUpstreamRefusesCredential',
+      'TollgateAllUpstreamsRateLimited',
+      'TollgateBadReload',
     ]),
   );
 });

@@ -83,9 +83,14 @@ describe('the runbook', () => {
 
   test('names codes, fields, label values and states that exist', () => {
     const known = [
-      ...[read('config.schema.json'), read('src/telemetry/log/access-log.ts')],
-      ...[JSON.stringify([...METRIC_ROWS.values()]), Object.keys(ERRORS).join(), STATE_NAMES.join()],
-      ...['checks store config_hash', 'level warn error runbook promtool', 'X'],
+      read('config.schema.json'),
+      read('src/telemetry/log/access-log.ts'),
+      JSON.stringify([...METRIC_ROWS.values()]),
+      Object.keys(ERRORS).join(),
+      STATE_NAMES.join(),
+      'checks store config_hash',
+      'level warn error runbook promtool',
+      'X',
     ].join('\n');
     const words = quoted
       .filter((text) => /^[a-z_]+(\.[A-Za-z_]+)*$/.test(text) && !/^process_/.test(text))

@@ -88,7 +88,10 @@ export async function keyLimits(
     const keyFilter = { holderId, state: 'active', limit: 1 } as const;
     const hasKey = key !== undefined || (await store.listKeys(keyFilter)).items.length > 0;
     return {
-      ...{ tier, ...used, allowed: allowsModel(model, owner), endpoints },
+      tier,
+      ...used,
+      allowed: allowsModel(model, owner),
+      endpoints,
       rejected: keyRejection(request) ?? null,
       notes: hasKey ? keyNotes(key) : ['the holder has no active key'],
     };

@@ -56,7 +56,9 @@ const listKeys = command('list', 'list keys', {
     const labels = labelOptions(given);
     const expiresBefore = expires && readTime(expires, '--expires-before', now, 1);
     const conditions = {
-      ...{ tier, labels, ...holderFilter(holder) },
+      tier,
+      labels,
+      ...holderFilter(holder),
       unusedSince: unused && readTime(unused, '--unused-since', now, -1).slice(0, 10),
       ...stateFilter(given.state, new Date(now).toISOString(), expiresBefore),
     };
@@ -186,8 +188,16 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
 }
 
 const COLUMNS = [
-  ...['prefix', 'state', 'tier', 'created_at', 'ends_at', 'last_used'],
-  ...['holder', 'holder_name', 'name', 'limits'],
+  'prefix',
+  'state',
+  'tier',
+  'created_at',
+  'ends_at',
+  'last_used',
+  'holder',
+  'holder_name',
+  'name',
+  'limits',
 ];
 
 /** What the list shows otherwise than the JSON. */

@@ -75,7 +75,8 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
     if (paid !== undefined && reason !== null)
       throw new UsageError('the history of the key of an order names the order: give no --reason');
     const own = {
-      ...{ actor, ...(reason !== null && { reason }) },
+      actor,
+      ...(reason !== null && { reason }),
       key: { ...(name && { name }), ...(expiresAt && { expiresAt }) },
     };
     const named = holderOf === undefined ? undefined : await holderOperand(holderOf, io);
@@ -98,7 +99,9 @@ export const ISSUE = command('issue', 'issue a key: only the key goes to stdout,
         tier !== undefined
           ? await issuer.issue({
               ...order,
-              ...{ tier, labels, ...(holder && { name: holder }) },
+              tier,
+              labels,
+              ...(holder && { name: holder }),
               ...(team !== undefined && { teamId: (await teamNamed(store, team)).id }),
             })
           : first !== undefined
@@ -159,7 +162,10 @@ export const ROTATE = command(
         const secret = await openSecret(config.static.secret, config.static.store, store);
         await using fleet = await openFleet(config, io);
         const issuer = new KeyIssuer({
-          ...{ store, secret, hasher: new Hasher(createMetrics()), announcer: fleet?.announcer(secret) },
+          store,
+          secret,
+          hasher: new Hasher(createMetrics()),
+          announcer: fleet?.announcer(secret),
           endAnnouncer: fleet?.confirmingAnnouncer(overlapMs > 0 ? 'tier' : undefined),
         });
         const rotated = await issuer.rotate({ prefix }, overlapMs, by).catch((error: unknown) => {
@@ -172,7 +178,8 @@ export const ROTATE = command(
         const action = validUntil === null ? ROTATED : KEPT;
         const fields = { key: key.reveal(), prefix: rotated.prefix, replaces: prefix };
         const json = {
-          ...{ ...fields, old_key_expires_at: validUntil },
+          ...fields,
+          old_key_expires_at: validUntil,
           ...(result && { replicas: broadcastFields(result, action) }),
         };
         await showOnce(io, issuer, rotated, given.json ? JSON.stringify(json) : fields.key);

@@ -221,7 +221,10 @@ function leftOf(far: BodyRule, near: readonly BodyRule[]): readonly BodyRule[] {
 }
 
 const VERBS: Readonly<Record<BodyRule['kind'], string>> = {
-  ...{ refuse: 'refuses', remove: 'removes', rename: 'renames', set: 'sets' },
+  refuse: 'refuses',
+  remove: 'removes',
+  rename: 'renames',
+  set: 'sets',
   default: 'sets where missing',
 };
 

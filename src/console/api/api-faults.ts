@@ -13,8 +13,13 @@ interface ApiFault {
 }
 
 const TYPES: Readonly<Record<string, string>> = {
-  ...{ string: 'a single text', number: 'a number', int: 'a whole number', boolean: 'true or false' },
-  ...{ array: 'a list', object: 'a JSON object', record: 'a JSON object' },
+  string: 'a single text',
+  number: 'a number',
+  int: 'a whole number',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'a JSON object',
+  record: 'a JSON object',
 };
 const MAX_NAMES = 5;
 const MAX_NAME = 100;

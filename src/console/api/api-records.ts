@@ -78,7 +78,10 @@ export type KindName = keyof typeof KINDS;
 export function showRoute(kind: KindName, about: string): ApiRoute {
   const { param, form, answer, recordOf } = KINDS[kind];
   return reading({
-    ...{ path: `/${kind}/:${param}`, name: `${kind}.show`, about, answer },
+    path: `/${kind}/:${param}`,
+    name: `${kind}.show`,
+    about,
+    answer,
     role: kind === 'operators' ? 'admin' : 'viewer',
     params: { [param]: form },
     run: async ({ desk, params }) =>

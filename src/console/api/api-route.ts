@@ -59,8 +59,13 @@ interface RouteSpec<Query extends Fields, Body extends Fields>
 
 const NONE = z.strictObject({});
 const DEFAULTS = {
-  ...{ query: NONE, body: undefined, params: {}, record: undefined, secrets: [] },
-  ...{ recordsItself: false, maxBytes: 64 * 1024 },
+  query: NONE,
+  body: undefined,
+  params: {},
+  record: undefined,
+  secrets: [],
+  recordsItself: false,
+  maxBytes: 64 * 1024,
 };
 
 /** A call that reads, which every operator may, unless it says otherwise. */

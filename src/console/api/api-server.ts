@@ -48,7 +48,11 @@ export async function answerApi(
   const isChange = route.method !== 'GET';
   if (isChange) identity.requireOwnPage(request, operator);
   const call: AnyCall = {
-    ...{ desk, operator, params, actor: operatorActor(operator), address: identity.addressOf(request) },
+    desk,
+    operator,
+    params,
+    actor: operatorActor(operator),
+    address: identity.addressOf(request),
     query: parsed(route.query, queryOf(url)),
     body: route.body === undefined ? undefined : parsed(route.body, await readJson(request, route.maxBytes)),
   };
@@ -212,8 +216,14 @@ async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Pr
     .update(JSON.stringify([route.name, terms.path, body]))
     .digest('hex');
   const event = await operators.addEvent({
-    ...{ at: new Date(desk.now()).toISOString(), actor, address, what: route.name, requestKey },
-    ...{ target: eventTarget(route.name, given, before), status: null, after: null },
+    at: new Date(desk.now()).toISOString(),
+    actor,
+    address,
+    what: route.name,
+    requestKey,
+    target: eventTarget(route.name, given, before),
+    status: null,
+    after: null,
     reason: reasonOf(body) ?? reasonOf(query),
     before: before === undefined ? null : JSON.stringify(before),
     digest: requestKey === null ? null : digest,

@@ -36,7 +36,9 @@ function changing(role: Role, record: RecordOf | undefined, actions: string, has
 const COMMANDS: Readonly<Record<string, Readonly<Record<string, RemoteCommand>>>> = {
   explain: { '': READS },
   keys: {
-    ...{ list: READS, show: READS, events: READS },
+    list: READS,
+    show: READS,
+    events: READS,
     ...changing('support', undefined, 'issue'),
     ...changing('support', keyRecord, 'set rotate revoke'),
     ...changing('support', holderRecord, 'tier suspend resume'),
@@ -44,11 +46,14 @@ const COMMANDS: Readonly<Record<string, Readonly<Record<string, RemoteCommand>>>
   holders: { list: READS, show: READS, ...changing('support', holderRecord, 'set tier suspend resume') },
   teams: { list: READS, show: READS, ...changing('admin', teamRecord, 'add set remove') },
   orders: {
-    ...{ list: READS, show: READS },
+    list: READS,
+    show: READS,
     ...changing('support', orderRecord, 'check cancel refund portal-link paid trust lapse', false),
   },
   upstreams: {
-    ...{ list: READS, show: READS, events: READS },
+    list: READS,
+    show: READS,
+    events: READS,
     ...changing('admin', upstreamRecord, 'drain resume'),
   },
   operators: { list: { role: 'admin' }, ...changing('admin', operatorRecord, 'add rotate remove') },
@@ -95,15 +100,17 @@ export const COMMAND_ROUTE = route({
     const before = target === null ? undefined : await change.record?.(desk, target);
     const { operators } = desk.store;
     const event = await operators.addEvent({
-      ...{ at: new Date(desk.now()).toISOString(), actor, address, what: words.join('.') },
-      ...{
-        target: target && eventTarget(words[0] ?? '', maskKeys(target), before),
-        reason: reasonIn(rest),
-        status: null,
-        requestKey: null,
-        digest: null,
-      },
-      ...{ before: before === undefined ? null : JSON.stringify(before), after: null },
+      at: new Date(desk.now()).toISOString(),
+      actor,
+      address,
+      what: words.join('.'),
+      target: target && eventTarget(words[0] ?? '', maskKeys(target), before),
+      reason: reasonIn(rest),
+      status: null,
+      requestKey: null,
+      digest: null,
+      before: before === undefined ? null : JSON.stringify(before),
+      after: null,
     });
     if (!('id' in event)) throw new GatewayError('internal_error');
     const result = await run();

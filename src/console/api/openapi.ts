@@ -63,10 +63,16 @@ function operationOf({ method, name, about, role, params, query, body, answer, r
     'x-role': role,
     parameters: [
       ...Object.entries(params).map(([each, form]) => ({
-        ...{ name: each, in: 'path', required: true, schema: schemaOf(form, 'input') },
+        name: each,
+        in: 'path',
+        required: true,
+        schema: schemaOf(form, 'input'),
       })),
       ...Object.entries(query.shape).map(([each, form]) => ({
-        ...{ name: each, in: 'query', required: false, schema: schemaOf(form, 'input') },
+        name: each,
+        in: 'query',
+        required: false,
+        schema: schemaOf(form, 'input'),
       })),
       ...headers,
     ],

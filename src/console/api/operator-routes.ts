@@ -16,7 +16,8 @@ const issued = z.strictObject({
 
 const { role, recordOf } = KINDS.operators;
 const OWN = {
-  ...{ role, params: { name: NAME } },
+  role,
+  params: { name: NAME },
   record: ({ desk, params }: Pick<AnyCall, 'desk' | 'params'>) => recordOf(desk, params['name'] ?? ''),
 };
 

@@ -76,7 +76,8 @@ export const OWNER_ROUTES = [
       const { state, holder: holderId, unused_since: unused, expires_before: before } = query;
       const filter = {
         ...(await holderConditions(store, query)),
-        ...{ holderId, unusedSince: unused && new Date(unused).toISOString().slice(0, 10) },
+        holderId,
+        unusedSince: unused && new Date(unused).toISOString().slice(0, 10),
         // Times are compared as text.
         ...stateFilter(state, new Date(now()).toISOString(), before && new Date(before).toISOString()),
       };

@@ -71,9 +71,14 @@ export const REPORT_ROUTES = [
     run: async ({ desk }) => {
       const { hash, dynamic } = desk.config();
       const items = Object.entries(dynamic.models).map(([model, { tiers, endpoints, targets }]) => ({
-        ...{ model, tiers, endpoints },
+        model,
+        tiers,
+        endpoints,
         targets: targets.map(({ upstream: name, model: target, weight, priority }) => ({
-          ...{ upstream: name, model: target, weight, priority },
+          upstream: name,
+          model: target,
+          weight,
+          priority,
         })),
       }));
       return { config: { hash }, items };

@@ -16,10 +16,14 @@ const EXPIRES: Field = {
 const expiry = (record: object) => member(record, 'expires_at') ?? 'never';
 
 const OPERATOR_LIST = {
-  ...{ title: 'Operators', route: 'operators.list', fields: [] },
+  title: 'Operators',
+  route: 'operators.list',
+  fields: [],
   columns: [
     ['name', (record: object) => link(PATH, member(record, 'name'))],
-    ...['role', 'prefix', 'created_at'],
+    'role',
+    'prefix',
+    'created_at',
     ['expires_at', (record: object) => shown(expiry(record))],
     'last_used',
   ] as const,
@@ -27,7 +31,10 @@ const OPERATOR_LIST = {
 
 async function operatorsPage(request: ConsoleRequest): Promise<Html> {
   const add = actionForm(request, {
-    ...{ route: 'operators.add', role: 'admin', label: 'Add an operator', back: PATH },
+    route: 'operators.add',
+    role: 'admin',
+    label: 'Add an operator',
+    back: PATH,
     fields: [
       { name: 'text.name', label: 'Name', hint: 'letters, digits and . _ @ + -' },
       { name: 'text.role', label: 'Role', options: ROLES },
@@ -45,11 +52,19 @@ async function operatorPage(request: ConsoleRequest): Promise<Html> {
   const back = `${PATH}/${encodeURIComponent(id)}`;
   const actions = [
     actionForm(request, {
-      ...{ ...own, route: 'operators.rotate', label: 'Replace the token', back, fields: [EXPIRES, REASON] },
+      ...own,
+      route: 'operators.rotate',
+      label: 'Replace the token',
+      back,
+      fields: [EXPIRES, REASON],
       warning: 'The new token is shown once. The old one and the sessions of the operator end at once.',
     }),
     actionForm(request, {
-      ...{ ...own, route: 'operators.remove', label: 'Remove', back: PATH, fields: [REASON] },
+      ...own,
+      route: 'operators.remove',
+      label: 'Remove',
+      back: PATH,
+      fields: [REASON],
       warning: 'The token and the sessions of the operator end at once. Events keep the name.',
     }),
   ];

@@ -5,8 +5,8 @@ import { formatDuration } from '../../config/schema/units.ts';
 import { BILLING_STATUSES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { KEYS_OF_HOLDER, SHOWN_STATES } from '../owner-records.ts';
-import { quotedWord } from './form-body.ts';
 import { FRAGMENTS, listPage } from './list-page.ts';
+import { FORCE, labelsField, nameField, TERMS_REMOVED, termsInputs } from './owner-fields.ts';
 import { readRoute } from './page-call.ts';
 import {
   type Action,
@@ -41,56 +41,13 @@ const KEY_COLUMNS = [
   ['prefix', (record: object) => link('/console/keys', member(record, 'prefix'))],
   'name',
   ['holder', (record: object) => holderLink(record, 'holder_name')],
-  ...['tier', 'state', 'standing', 'last_used', 'expires_at', 'created_at'],
+  'tier',
+  'state',
+  'standing',
+  'last_used',
+  'expires_at',
+  'created_at',
 ] as const;
-
-/** Fields of limits, budget and restrictions as they are. */
-function termsFields(record: object): readonly Field[] {
-  const pairs = (name: string) =>
-    Object.entries(member(record, name) ?? {})
-      .flatMap(([each, value]) => (each === 'soft' ? [] : [`${each}=${value}`]))
-      .join(' ');
-  const words = (name: string) => {
-    const list: unknown = member(record, name);
-    return Array.isArray(list) ? list.map((word) => quotedWord(String(word))).join(' ') : '';
-  };
-  const restrictions = Object.hasOwn(record, 'models')
-    ? [
-        { name: 'list.models', label: 'Models', value: words('models'), hint: 'empty: all of the tier' },
-        { name: 'list.endpoints', label: 'Endpoints', value: words('endpoints'), hint: 'empty: all' },
-      ]
-    : [];
-  return [
-    {
-      name: 'map.limits',
-      label: 'Limits',
-      value: pairs('limits'),
-      hint: 'such as requests_per_minute=100 tokens_per_day=none',
-    },
-    { name: 'map.budget', label: 'Budget', value: pairs('budget'), hint: 'such as per_month=100' },
-    ...restrictions,
-  ];
-}
-
-function labelsField(record: object): Field {
-  const labels = Object.entries(member(record, 'labels') ?? {}).map(
-    ([name, value]) => `${name}=${quotedWord(String(value))}`,
-  );
-  return {
-    name: 'map.labels',
-    label: 'Labels',
-    value: labels.join(' '),
-    hint: 'NAME=VALUE, separated by spaces; a VALUE with spaces in double quotes',
-  };
-}
-
-const nameField = (record: object): Field => ({
-  name: 'null.name',
-  label: 'Name',
-  value: String(member(record, 'name') ?? ''),
-});
-const FORCE: Field = { name: 'flag.force', label: 'Allow more than the tier has', type: 'checkbox' };
-const TERMS_REMOVED = { limits: 'tier', budget: 'tier' } as const;
 
 async function keyPage(request: ConsoleRequest): Promise<Html> {
   const { id, desk } = request;
@@ -101,11 +58,15 @@ async function keyPage(request: ConsoleRequest): Promise<Html> {
   const expiry = String(member(record, 'expires_at') ?? '').slice(0, 10);
   const actions = [
     actionForm(request, {
-      ...{ ...own, route: 'keys.set', label: 'Change', record, removes: TERMS_REMOVED },
+      ...own,
+      route: 'keys.set',
+      label: 'Change',
+      record,
+      removes: TERMS_REMOVED,
       fields: [
         nameField(record),
         { name: 'null.expires', label: 'Expires', value: expiry, hint: 'such as 90d or 2030-01-31' },
-        ...termsFields(record),
+        ...termsInputs(record),
         FORCE,
         REASON,
       ],
@@ -113,7 +74,11 @@ async function keyPage(request: ConsoleRequest): Promise<Html> {
     issueFor(request, id, back),
     ...(member(record, 'replaced_by') === null ? [rotation(request, own, record)] : []),
     actionForm(request, {
-      ...{ ...own, route: 'keys.revoke', label: 'Revoke', record, fields: [REASON] },
+      ...own,
+      route: 'keys.revoke',
+      label: 'Revoke',
+      record,
+      fields: [REASON],
       warning:
         'A revoked key is rejected for good, in all replicas. A reason that begins with “compromised” also ends its running requests.',
     }),
@@ -128,7 +93,10 @@ ${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders
 /** @param id of the holder, or the prefix of one of its keys */
 function issueFor(request: ConsoleRequest, id: string, back: string): Html {
   return actionForm(request, {
-    ...{ route: 'keys.issue', role: 'support', label: 'Issue another key for this holder', back },
+    route: 'keys.issue',
+    role: 'support',
+    label: 'Issue another key for this holder',
+    back,
     fields: [
       { name: 'text.for', label: 'For the holder', value: id },
       { name: 'text.name', label: 'Name of the key' },
@@ -150,7 +118,10 @@ function rotation(
     hint: `such as 30m, at most ${formatDuration(max)}; empty: it ends at once`,
   };
   return actionForm(request, {
-    ...{ ...own, route: 'keys.rotate', label: 'Rotate', record },
+    ...own,
+    route: 'keys.rotate',
+    label: 'Rotate',
+    record,
     fields: [...(max === 0 ? [] : [overlap]), REASON],
     warning: `The new key has the name, the expiry and the limits of this one, and is shown once.${max === 0 ? ' This key ends at once, in all replicas.' : ''}`,
   });
@@ -164,18 +135,23 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
   const isSuspended = member(record, 'standing') === 'suspended';
   const actions = [
     actionForm(request, {
-      ...{ ...own, route: 'holders.set', label: 'Change', removes: { ...TERMS_REMOVED, labels: 'null' } },
+      ...own,
+      route: 'holders.set',
+      label: 'Change',
+      removes: { ...TERMS_REMOVED, labels: 'null' },
       fields: [
         nameField(record),
         { name: 'null.team', label: 'Team', value: String(member(record, 'team') ?? '') },
         labelsField(record),
-        ...termsFields(record),
+        ...termsInputs(record),
         FORCE,
         REASON,
       ],
     }),
     actionForm(request, {
-      ...{ ...own, route: 'holders.tier', label: 'Change the tier' },
+      ...own,
+      route: 'holders.tier',
+      label: 'Change the tier',
       fields: [
         { name: 'text.tier', label: 'Tier', options: TIERS, value: String(member(record, 'tier')) },
         REASON,
@@ -187,7 +163,10 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
       isSuspended
         ? { ...own, route: 'holders.resume', label: 'Resume', fields: [REASON] }
         : {
-            ...{ ...own, route: 'holders.suspend', label: 'Suspend', fields: [REASON] },
+            ...own,
+            route: 'holders.suspend',
+            label: 'Suspend',
+            fields: [REASON],
             warning: 'All keys of the holder are answered with 403 until you resume it.',
           },
     ),
@@ -209,12 +188,18 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
   const own = { role: 'admin', params: { name: id }, record, back } as const;
   const actions = [
     actionForm(request, {
-      ...{ ...own, route: 'teams.set', label: 'Change' },
+      ...own,
+      route: 'teams.set',
+      label: 'Change',
       removes: { limits: 'null', budget: 'null', labels: 'null' },
-      fields: [nameField(record), labelsField(record), ...termsFields(record), REASON],
+      fields: [nameField(record), labelsField(record), ...termsInputs(record), REASON],
     }),
     actionForm(request, {
-      ...{ ...own, route: 'teams.remove', label: 'Remove', back: '/console/teams', fields: [REASON] },
+      ...own,
+      route: 'teams.remove',
+      label: 'Remove',
+      back: '/console/teams',
+      fields: [REASON],
       warning: 'Only a team without holders can be removed. Its usage stays.',
     }),
   ];
@@ -234,11 +219,18 @@ const KEY_SEARCH: readonly Field[] = [
 ];
 const KEY_LIST = { title: 'Keys', route: 'keys.list', fields: KEY_SEARCH, columns: KEY_COLUMNS };
 const HOLDER_LIST = {
-  ...{ title: 'Holders', route: 'holders.list' },
+  title: 'Holders',
+  route: 'holders.list',
   fields: [...OF_HOLDERS, { name: 'standing', label: 'Standing', options: ['', ...BILLING_STATUSES] }],
   columns: [
     ['holder', (record: object) => holderLink(record, 'name')],
-    ...['team', 'tier', 'standing', 'keys', 'labels', 'last_used', 'created_at'],
+    'team',
+    'tier',
+    'standing',
+    'keys',
+    'labels',
+    'last_used',
+    'created_at',
   ] as const,
 };
 const TEAM_SEARCH: readonly Field[] = [
@@ -246,16 +238,25 @@ const TEAM_SEARCH: readonly Field[] = [
   { name: 'label', label: 'Label', hint: 'NAME=VALUE' },
 ];
 const TEAM_LIST = {
-  ...{ title: 'Teams', route: 'teams.list', fields: TEAM_SEARCH },
+  title: 'Teams',
+  route: 'teams.list',
+  fields: TEAM_SEARCH,
   columns: [
     ['name', (record: object) => link('/console/teams', member(record, 'name'))],
-    ...['holders', 'labels', 'limits', 'budget', 'created_at'],
+    'holders',
+    'labels',
+    'limits',
+    'budget',
+    'created_at',
   ] as const,
 };
 
 async function keysPage(request: ConsoleRequest): Promise<Html> {
   const issue = actionForm(request, {
-    ...{ route: 'keys.issue', role: 'support', label: 'Issue a key', back: '/console/keys' },
+    route: 'keys.issue',
+    role: 'support',
+    label: 'Issue a key',
+    back: '/console/keys',
     fields: [
       { name: 'text.tier', label: 'Tier', options: TIERS },
       { name: 'text.holder', label: 'Name of the new holder' },
@@ -270,8 +271,11 @@ async function keysPage(request: ConsoleRequest): Promise<Html> {
 
 async function teamsPage(request: ConsoleRequest): Promise<Html> {
   const add = actionForm(request, {
-    ...{ route: 'teams.add', role: 'admin', label: 'Add a team', back: '/console/teams' },
-    fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsFields({}), REASON],
+    route: 'teams.add',
+    role: 'admin',
+    label: 'Add a team',
+    back: '/console/teams',
+    fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsInputs({}), REASON],
   });
   return html`${await listPage(request, TEAM_LIST)}${add.text === '' ? add : card('add', 'New team', add)}`;
 }

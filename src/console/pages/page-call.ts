@@ -19,7 +19,11 @@ function callOf(caller: Caller, route: ApiRoute, params: Params, query: object, 
   const { desk, operator, address } = caller;
   requireCallable(route, operator, params);
   return {
-    ...{ desk, operator, address, params, actor: operatorActor(operator) },
+    desk,
+    operator,
+    address,
+    params,
+    actor: operatorActor(operator),
     query: parsed(route.query, query),
     body: route.body === undefined ? undefined : parsed(route.body, body),
   };

@@ -72,7 +72,8 @@ export function pageError(error: GatewayError, back = '/console') {
   const more = error instanceof ProblemError ? error.more : {};
   const difference = member(more, 'difference');
   return {
-    ...{ status: error.status, title: 'Error' },
+    status: error.status,
+    title: 'Error',
     body: html`<section class="card outcome" aria-labelledby="problem"><h1 id="problem"${FOCUSED}>${error.rule.message}</h1>
 ${error.message === error.rule.message ? NOTHING : html`<p>${error.message}</p>`}
 ${Array.isArray(difference) ? table('What is different now', ['field', 'now', 'yours'], difference) : NOTHING}

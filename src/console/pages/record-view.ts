@@ -234,5 +234,13 @@ export function bars(title: string, records: readonly object[], name: string): H
 /** Columns of a list of orders. */
 export const ORDER_COLUMNS: readonly Column[] = [
   ['order', (record) => link('/console/orders', member(record, 'order'))],
-  ...['tier', 'state', 'standing', 'amount', 'currency', 'interval', 'provider', 'created_at', 'paid_until'],
+  'tier',
+  'state',
+  'standing',
+  'amount',
+  'currency',
+  'interval',
+  'provider',
+  'created_at',
+  'paid_until',
 ];

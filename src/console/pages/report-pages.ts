@@ -159,11 +159,14 @@ ${card('actions', 'Changes', actions)}`;
 }
 
 const ORDER_LIST = {
-  ...{ title: 'Orders', route: 'orders.list', columns: ORDER_COLUMNS },
+  title: 'Orders',
+  route: 'orders.list',
+  columns: ORDER_COLUMNS,
   fields: [{ name: 'state', label: 'State', options: ['', ...ORDER_STATES] }],
 };
 const EVENT_LIST = {
-  ...{ title: 'Events', route: 'events.list' },
+  title: 'Events',
+  route: 'events.list',
   fields: ['actor', 'what', 'target'].map((name) => ({ name, label: titleOf(name) })),
   columns: ['at', 'actor', 'address', 'what', 'target', 'reason', 'status'],
 };
@@ -171,16 +174,28 @@ const EVENT_LIST = {
 export const REPORT_PAGES: readonly ConsolePage[] = [
   { path: '/console/usage', name: 'Usage', isListed: true, role: 'viewer', render: usagePage },
   {
-    ...{ path: '/console/models', name: 'Models', isListed: true, role: 'viewer', scripts: [FRAGMENTS] },
+    path: '/console/models',
+    name: 'Models',
+    isListed: true,
+    role: 'viewer',
+    scripts: [FRAGMENTS],
     render: modelsPage,
   },
   {
-    ...{ path: '/console/orders', name: 'Orders', isListed: true, role: 'viewer', scripts: [FRAGMENTS] },
+    path: '/console/orders',
+    name: 'Orders',
+    isListed: true,
+    role: 'viewer',
+    scripts: [FRAGMENTS],
     render: (request) => listPage(request, ORDER_LIST),
   },
   { path: '/console/orders/:id', name: 'Order', isListed: false, role: 'viewer', render: orderPage },
   {
-    ...{ path: '/console/events', name: 'Events', isListed: true, role: 'support', scripts: [FRAGMENTS] },
+    path: '/console/events',
+    name: 'Events',
+    isListed: true,
+    role: 'support',
+    scripts: [FRAGMENTS],
     render: (request) => listPage(request, EVENT_LIST),
   },
 ];

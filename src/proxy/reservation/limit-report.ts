@@ -64,7 +64,8 @@ export function rejectionBy(
     const lineOf = (name: LimitName) => own.find(({ limit }) => limit === name);
     const ofMinute = LIMITS.filter(({ window }) => window === 'minute').map(({ name }) => lineOf(name));
     return {
-      ...{ wallMs, date: utcDateAt(wallMs) },
+      wallMs,
+      date: utcDateAt(wallMs),
       windowLeftMs: Math.max(0, ...ofMinute.map((line) => (line?.resets_in_s ?? 0) * 1000)),
       counts: LIMITS.map((limit) => Math.round((lineOf(limit.name)?.used ?? 0) * unitOf(limit))),
     };

@@ -224,7 +224,10 @@ export class RunningReservation {
     const { stopReason, error } = exchange;
     return {
       at: Date.now(),
-      ...{ holderId, prefix, tier, teamId },
+      holderId,
+      prefix,
+      tier,
+      teamId,
       endpoint: exchange.endpoint ?? 'passthrough',
       model: exchange.model ?? route.entry,
       entry: route.entry,

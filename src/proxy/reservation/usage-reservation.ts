@@ -110,7 +110,10 @@ export class UsageReservation {
     }
     outbox.record({
       at,
-      ...{ holderId, prefix, tier, teamId },
+      holderId,
+      prefix,
+      tier,
+      teamId,
       endpoint,
       model: exchange.model ?? route.entry,
       entry: route.entry,

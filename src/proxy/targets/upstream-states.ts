@@ -91,7 +91,13 @@ function targetState(
 /** A target that has had no request yet. */
 function unusedTarget(entry: string, ofUpstream: StateName): TargetState {
   return {
-    ...{ model: maskKeys(entry), entry, state: ofUpstream, breaker: 'closed', cool_down: null },
-    ...{ in_flight: 0, latency_ms: null, last_failure: null },
+    model: maskKeys(entry),
+    entry,
+    state: ofUpstream,
+    breaker: 'closed',
+    cool_down: null,
+    in_flight: 0,
+    latency_ms: null,
+    last_failure: null,
   };
 }

@@ -14,17 +14,15 @@ import { USAGE_MIGRATIONS } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
-  ...[
-    ...KEYS_MIGRATIONS,
-    ...USAGE_MIGRATIONS,
-    ...BILLING_MIGRATIONS,
-    ...OBJECTS_MIGRATIONS,
-    ...ORGANISATION_MIGRATIONS,
-    ...UPSTREAMS_MIGRATIONS,
-    ...BUDGETS_MIGRATIONS,
-    ...OPERATORS_MIGRATIONS,
-    ...SEARCH_MIGRATIONS,
-  ],
+  ...KEYS_MIGRATIONS,
+  ...USAGE_MIGRATIONS,
+  ...BILLING_MIGRATIONS,
+  ...OBJECTS_MIGRATIONS,
+  ...ORGANISATION_MIGRATIONS,
+  ...UPSTREAMS_MIGRATIONS,
+  ...BUDGETS_MIGRATIONS,
+  ...OPERATORS_MIGRATIONS,
+  ...SEARCH_MIGRATIONS,
 ].sort((a, b) => a.id - b.id);
 
 interface Applied {

@@ -32,7 +32,11 @@ export function insertOrder(
     .insertInto('orders')
     .values({
       ...rowOf(terms),
-      ...{ state, standing: 'none', is_cancelled: 0, is_trusted: 0, is_replaced: 0 },
+      state,
+      standing: 'none',
+      is_cancelled: 0,
+      is_trusted: 0,
+      is_replaced: 0,
       holder_id,
       updated_at: terms.createdAt,
       version: 1,

@@ -124,7 +124,8 @@ export function sqlStore(database: SqlOptions): Store {
         await insertKey(trx, key, holder.id, old.prefix);
         const why = (what: string) => (reason === null ? what : `${what}: ${reason}`);
         await insertEvent(trx, old.prefix, keepUntil === undefined ? 'rotated' : 'changed', ended.version, {
-          ...{ at, actor },
+          at,
+          actor,
           reason: keepUntil === undefined ? reason : why(`rotated, valid until ${ended.expiresAt}`),
         });
         await insertEvent(trx, successor.prefix, 'issued', 1, { at, actor, reason: why('rotation') });
@@ -132,7 +133,9 @@ export function sqlStore(database: SqlOptions): Store {
         const kept = keepUntil === undefined ? undefined : await recordOf(trx, old.prefix);
         const { version: endedVersion, expiresAt } = ended;
         return {
-          ...{ kind: 'rotated', record, endedVersion },
+          kind: 'rotated',
+          record,
+          endedVersion,
           ...(kept === undefined ? { validUntil: null } : { validUntil: expiresAt, kept }),
         };
       });

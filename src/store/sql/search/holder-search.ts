@@ -170,7 +170,9 @@ function listsOf(
     holds: RawBuilder<boolean>,
     mark: Pick<Condition, 'mark'> = {},
   ) => ({
-    ...{ order, leads, from: () => HOLDERS },
+    order,
+    leads,
+    from: () => HOLDERS,
     // In the order of the index, or PostgreSQL reads the table from its beginning to count them.
     condition: {
       ids: sql`select h.id as id from holders as h where ${leads([])} order by ${sql.join([...order, ID])}`,

@@ -184,7 +184,9 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
       holds,
       ...mark,
     },
-    ...{ order, from, leads },
+    order,
+    from,
+    leads,
   });
   const of = (column: string, value: string): List => {
     const found = sql`select k.id as id from keys as k where ${sql.ref(`k.${column}`)} = ${value}`;
@@ -206,7 +208,8 @@ function listsOf(filter: KeyFilter, kinds: readonly string[]): readonly List[] {
     };
     if (condition.mark !== undefined && !isAlone) return { condition, order: [], from };
     return {
-      ...{ condition, ofLabels: (after) => ofHolders(label, value, after.length > 0) },
+      condition,
+      ofLabels: (after) => ofHolders(label, value, after.length > 0),
       order: [...orderOfLabel(value, sql`l.value`), sql`l.owner_id`],
       from: sql`(select * from labels as l where ${matches}) as l
         join keys as k on k.holder_id = l.owner_id join key_search as s on s.key_id = k.id`,
