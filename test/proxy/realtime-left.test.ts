@@ -1,6 +1,7 @@
 // What a holder is charged who leaves a realtime session while an answer is under way: what the upstream reports within a moment,
 // or else its text by bytes, its sound by duration, and what was sent for it.
 import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
 import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
@@ -35,7 +36,16 @@ describe('a session whose client disconnects', () => {
     await upstream?.[Symbol.asyncDispose]();
   });
 
-  async function open(): Promise<{ client: Client; session: UpstreamSession; key: string; read: string[] }> {
+  interface Opened {
+    readonly client: Client;
+    /** The connection below it. */
+    readonly socket: Socket;
+    readonly session: UpstreamSession;
+    readonly key: string;
+    readonly read: string[];
+  }
+
+  async function open(): Promise<Opened> {
     const key = await gateway.issueKey('Pro');
     const next = upstream.next();
     const url = `${gateway.url.replace('http', 'ws')}/v1/realtime?model=test-model`;
@@ -43,8 +53,8 @@ describe('a session whose client disconnects', () => {
     const read: string[] = [];
     client.on('message', (data) => read.push(String(data)));
     client.on('error', () => undefined);
-    await within(once(client, 'open'), 'the session to open');
-    return { client, session: await next, key, read };
+    const [{ socket }] = await within(once(client, 'upgrade'), 'the session to open');
+    return { client, socket, session: await next, key, read };
   }
 
   async function totalsOf(key: string): Promise<Record<string, number>> {
@@ -61,15 +71,17 @@ describe('a session whose client disconnects', () => {
     until(() => session.messages.length >= sent && read.length >= got, 'what was sent');
 
   test.each([
-    ['with a Close', (client: Client) => client.close(1000)],
-    ['without one', (client: Client) => client.terminate()],
+    ['with a Close', ({ client }: Opened) => client.close(1000)],
+    ['without one', ({ client }: Opened) => client.terminate()],
+    ['by the end of what it sends', ({ socket }: Opened) => socket.end()],
   ])('%s after the last piece of an answer counts the usage that is reported later', async (_, leave) => {
-    const { client, session, key, read } = await open();
+    const opened = await open();
+    const { client, session, key, read } = opened;
     client.send(event('response.create'));
     session.socket.send(event('response.created', { response: { id: 'r' } }));
     session.socket.send(event('response.output_text.delta', { delta: WORDS }));
     await arrived(session, 1, read, 2);
-    leave(client);
+    leave(opened);
     await until(
       async () => (await gateway.metric('tollgate_usage_reads')) === 1,
       'the upstream to be read on',
@@ -114,6 +126,20 @@ describe('a session whose client disconnects', () => {
     expect(totals['prompt_tokens']).toBeGreaterThanOrEqual((6 * WORDS.length) / BYTES_PER_TOKEN);
     expect(totals['completion_tokens']).toBeGreaterThanOrEqual((2 * WORDS.length) / BYTES_PER_TOKEN);
     expect(totals).toMatchObject({ requests: 1, estimated: 1 });
+  });
+
+  test('because its upstream broke off during an answer waits for no usage', async () => {
+    const { client, session, key, read } = await open();
+    client.send(event('response.create'));
+    session.socket.send(event('response.created', { response: { id: 'r' } }));
+    session.socket.send(event('response.output_text.delta', { delta: WORDS }));
+    await arrived(session, 1, read, 2);
+    const reads = await gateway.metric('tollgate_usage_reads_total{result="missing"}');
+    const closed = once(client, 'close');
+    session.raw.destroy();
+    await within(closed, 'the end of the session');
+    expect(await totalsOf(key)).toMatchObject({ requests: 1, estimated: 1 });
+    expect(await gateway.metric('tollgate_usage_reads_total{result="missing"}')).toBe(reads);
   });
 
   test('between two answers counts nothing more, and closes the upstream at once', async () => {

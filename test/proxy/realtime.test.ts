@@ -264,6 +264,17 @@ describe('a realtime session', () => {
     expect(ended.messages.map(({ text }) => text)).toEqual(['kept']);
   });
 
+  test('is cut if the upstream ends it while it does not read', async () => {
+    const { client, session, closed } = await open(gateway, upstream);
+    session.raw.pause();
+    const piece = Buffer.alloc(1024 * 1024);
+    for (let i = 0; i < 24; i++) client.send(piece);
+    await pause(200);
+    expect(client.bufferedAmount).toBeGreaterThan(piece.length);
+    session.raw.end();
+    expect(await closed).toMatchObject({ code: 1006 });
+  });
+
   test('ends at the upstream when the client disconnects', async () => {
     const { client, session, closed } = await open(gateway, upstream);
     client.terminate();
@@ -560,6 +571,28 @@ describe('an upstream that opens no session', () => {
     client.close(1000);
     await closed;
     expect(await lineOf(gateway)).toMatchObject({ attempts: 3, upstream: 'good', upstream_status: 101 });
+  });
+
+  test('is answered with the refusal of the last target, and not of one that is busy', async () => {
+    await using first = await RealtimeUpstream.start({ refuse: answering(errorAnswer(500)) });
+    await using last = await RealtimeUpstream.start();
+    await using gateway = await startGateway({
+      upstreams: { first: first.baseUrl, last: last.baseUrl },
+      config: { upstreams: { last: { max_concurrency: 1 } } },
+    });
+    const { client, closed } = await open(gateway, last);
+    const answered = async () => {
+      const { status, body } = await refusal(gateway, '?model=test-model', {
+        authorization: `Bearer ${await gateway.key()}`,
+      });
+      return [status, errorCode(body)];
+    };
+    expect(await answered()).toEqual([500, 'y']);
+    client.close(1000);
+    await closed;
+    await until(async () => (await gateway.metric('tollgate_upstream_in_flight{upstream="last"}')) === 0);
+    last.options = { refuse: answering('nonsense\r\n\r\n') };
+    expect(await answered()).toEqual([502, 'upstream_invalid_response']);
   });
 
   test('is left at its deadline', async () => {

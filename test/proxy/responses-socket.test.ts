@@ -349,5 +349,8 @@ test('the log has a line for each response and one for the connection', async ()
     closed_by: 'client',
     outcome: 'ok',
   });
+  // With the framing.
+  expect(Number(last['bytes_in'])).toBeGreaterThan(50);
+  expect(Number(last['bytes_out'])).toBeGreaterThan(500);
   await until(async () => (await gateway.metric('tollgate_responses_websockets')) === 0, 'no connection');
 });
