@@ -1,6 +1,8 @@
 // Budgets near their end: which are shown, with the figures of now, and how often the store is asked.
 import { beforeEach, describe, expect, test } from 'vitest';
+import { z } from 'zod';
 import type { Terms } from '../../src/config/terms.ts';
+import { nearBudget } from '../../src/console/api/api-schemas.ts';
 import { NearBudgets } from '../../src/console/near-budgets.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newKey } from '../store/samples.ts';
@@ -89,6 +91,8 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
     await notice('model:c:gpt-*', day());
     await notice(TEAM);
     const found = await budgets().current();
+    // As the API describes them.
+    expect(z.array(nearBudget).parse(found)).toEqual(found);
     expect(found.map(({ share, ...each }) => ({ ...each, share: Math.round(share * 1000) }))).toEqual([
       {
         scope: 'model',
