@@ -37,6 +37,10 @@ beforeAll(async () => {
         ],
       },
       only: { targets: [{ upstream: 'first', model: 'there' }] },
+      scarce: {
+        targets: [{ upstream: 'second', model: 'elsewhere' }],
+        limits: { Pro: { requests_per_day: 2 } },
+      },
     },
     tiers: { Free: { endpoints: ['chat'] }, Pro: { requests_per_day: 100_000 } },
   });
@@ -274,6 +278,23 @@ describe('what is counted', () => {
     await holder.responses.retrieve('resp_counted');
     await until(async () => (await totals(own))['requests'] === 2, 'both to be counted');
     expect(await totals(own)).toEqual({ requests: 2, prompt: 7, completion: 4 });
+  });
+
+  test('a look at a response counts in the limits of its model', async () => {
+    const holder = clientOf(gateway, await gateway.issueKey('Pro'));
+    const answer = json(200, responseObject({ id: 'resp_scarce' }));
+    for (const call of [
+      () => holder.responses.create({ model: 'scarce', input: 'x' }),
+      () => holder.responses.retrieve('resp_scarce'),
+    ]) {
+      second.next(answer);
+      await call();
+    }
+    const { status, message } = await refusal(holder.responses.retrieve('resp_scarce'));
+    expect([status, message]).toEqual([
+      429,
+      expect.stringContaining('The limit of 2 requests per day of the model is reached.'),
+    ]);
   });
 
   test('a response in the background is counted by the first look that tells its use, and once', async () => {

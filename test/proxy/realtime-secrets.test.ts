@@ -265,6 +265,7 @@ describe('a transcription session without a model in its address', () => {
     client.once('open', () => client.send(text));
     expect(await closed).toEqual({ code, reason });
     expect(events.at(-1)).toMatchObject({ type: 'error', error: { code: reason } });
+    await gateway.logLine((each) => each['outcome'] === reason && each['status'] === 101, 'its line');
     expect(upstream.handshakes).toEqual([]);
   });
 
@@ -287,6 +288,8 @@ describe('a transcription session without a model in its address', () => {
     await within(once(client, 'open'), 'the session');
     client.terminate();
     await closed;
+    const line = await gateway.logLine((each) => each['outcome'] === 'client_closed', 'its line');
+    expect(line).toMatchObject({ route: '/v1/realtime', status: 499 });
     await until(async () => (await gateway.metric('tollgate_requests_in_flight')) === 0, 'no request');
     expect(upstream.handshakes).toEqual([]);
   });

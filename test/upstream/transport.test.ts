@@ -4,6 +4,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
 import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
+import type { BodySource } from '../../src/http/pieces/body-source.ts';
 import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
 import {
   type ConnectionOwner,
@@ -50,6 +51,10 @@ class Ear implements Sink {
   onFirstData: (() => void) | undefined;
   returned = false;
 
+  onUpload(): void {
+    this.#note('upload');
+  }
+
   onSent(): void {
     this.#note('sent');
   }
@@ -89,12 +94,14 @@ class Ear implements Sink {
   }
 }
 
-function sent(ear = new Ear(), over = transport, fresh = false): { ear: Ear; call: Call } {
+function sent(
+  ear = new Ear(),
+  over = transport,
+  fresh = false,
+  body: Buffer | BodySource = Buffer.from('{"a":1}'),
+): { ear: Ear; call: Call } {
   const headers = { 'content-type': 'application/json', authorization: 'Bearer x' };
-  const call = over.send(
-    { path: '/v1/chat/completions?a=b', headers, body: Buffer.from('{"a":1}'), fresh },
-    ear,
-  );
+  const call = over.send({ path: '/v1/chat/completions?a=b', headers, body, fresh }, ear);
   ear.returned = true;
   return { ear, call };
 }
@@ -192,6 +199,19 @@ describe('a sink', () => {
     ]);
     // On the connection that is there, too.
     expect((await heard()).heard).toEqual(['sent', 'head', 'data', 'end']);
+  });
+
+  test('hears when a body that arrives at its own pace begins and when it was sent; one in memory is sent at once', async () => {
+    const pieces = new BodyPieces([Buffer.alloc(300_000, ' '), Buffer.from('{}')]);
+    const arriving: BodySource = { length: pieces.length, open: () => pieces.open() };
+    for (const [body, before] of [
+      [pieces, ['sent']],
+      [arriving, ['upload', 'sent']],
+    ] as const) {
+      const { ear } = sent(new Ear(), transport, false, body);
+      await within(ear.over.promise, 'the end of the call');
+      expect(ear.heard).toEqual([...before, 'head', 'data', 'end']);
+    }
   });
 
   test('hears nothing after abort, whenever it comes', async () => {
