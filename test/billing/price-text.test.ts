@@ -1,7 +1,9 @@
 // Prices by the conventions of the reader: every language that a browser may send, and every currency.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { billingNotices } from '../../src/billing/pages/account-offers.ts';
 import { amountText, dateLocale, localeOf, priceText } from '../../src/billing/pages/price-text.ts';
+import { extended } from '../config/sample.ts';
 
 function localeFor(header: string | undefined): string {
   const headers = header === undefined ? {} : { 'accept-language': header };
@@ -76,4 +78,19 @@ describe('a price', () => {
       'en-GB',
     ]);
   });
+});
+
+test.each([
+  ['0s', '0 days'],
+  ['1h', '1 hour'],
+  ['90m', '2 hours'],
+  ['1d', '1 day'],
+  ['36h', '36 hours'],
+  ['7d', '7 days'],
+])('a grace period of %s is named in whole days or hours', (grace, text) => {
+  const { dynamic } = extended(`
+branding: { contact: help@example.com }
+billing: { provider: invoice, grace: ${grace} }
+tiers: { Free: {}, Lite: { price: { amount: 900, currency: usd, interval: month } } }`);
+  expect(billingNotices(dynamic).text).toContain(`You keep your tier for up to ${text} after that day.`);
 });

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { commandsWith } from '../cli/commands.ts';
 import { ask, bearer, codeOf, field, keyOnPage, orderByForm, statusOf, textField } from '../e2e/holder.ts';
 import { pause } from '../helpers/wait.ts';
 import { type Bought, cookieOf, Shop } from './shop.ts';
@@ -287,6 +288,11 @@ describe('buying', () => {
     expect([refused.status, refused.header('content-type')]).toEqual([503, 'text/html; charset=utf-8']);
     expect(Number(refused.header('retry-after'))).toBeGreaterThan(0);
     expect(refused.text()).toContain('payment_unavailable');
+    // Its operator learns why there is no payment.
+    const directory = { TEST_DIR: shop.gateway.directory.path };
+    const orders = await commandsWith(() => shop.gateway.configFile, directory).json('orders', 'list');
+    const pending = { state: 'pending', reason: 'the payment page could not be opened' };
+    expect(orders).toContainEqual(expect.objectContaining(pending));
     shop.stripe.trouble = 'none';
     expect((await byForm('Lite', nonce)).status).toBe(303);
   });
