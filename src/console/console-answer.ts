@@ -40,7 +40,6 @@ export function send(response: ServerResponse, status: number, body: string, hea
 
 /** Begins an answer whose body follows in parts. */
 export function begin(response: ServerResponse, status: number, headers: Headers): void {
-  if (response.headersSent || response.destroyed) return;
   // Proxies such as nginx pass the parts on as they come.
   setHeaders(response, { ...headers, 'x-accel-buffering': 'no' });
   response.writeHead(status);

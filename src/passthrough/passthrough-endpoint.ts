@@ -10,7 +10,7 @@ import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { bodyTooLarge, readBody } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
+import { answer, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import { changeLimits } from '../limits/scope.ts';
 import { HolderObjects } from '../proxy/objects/object-owners.ts';
@@ -133,11 +133,12 @@ export class Passthrough {
       await this.#carryOut(call, checked);
       outcome = exchange.error?.code ?? 'ok';
     } catch (error) {
-      const failed = error instanceof CallFailure ? error.failure.error : wrapError(error, 'internal_error');
-      outcome = failed.code;
-      if (error instanceof CallFailure) answerFailure(exchange, error.failure);
-      else if (failed.code === 'internal_error' || exchange.response.headersSent) throw error;
-      else answerError(exchange, failed);
+      if (!(error instanceof CallFailure)) {
+        outcome = wrapError(error, 'internal_error').code;
+        throw error;
+      }
+      outcome = error.failure.error.code;
+      answerFailure(exchange, error.failure);
     } finally {
       if (isAsked) upstream.release(outcome);
       reservation.settle();
