@@ -90,6 +90,7 @@ test('each replica is on the page when it has confirmed, while others are waited
   await read;
   expect(text.now).toContain(`${slow.id} has confirmed`);
   expect(text.now).toMatch(/2 of 2 replicas have confirmed it[\s\S]*<\/html>\s*$/);
+  expect(text.now.split('<!doctype html>')).toEqual(['', expect.any(String)]);
   expect(text.now).not.toContain('Tell the replicas again');
 });
 

@@ -106,6 +106,65 @@ test('of edits at the same time one is done, and the others learn what is differ
   expect(shown).toMatchObject({ name: done[0] });
 });
 
+test('a form that warns is open where it is shown again, and folded before', async () => {
+  const path = `/console/keys/${key}`;
+  const folded = /<details( open)?><summary>Revoke …/;
+  expect(folded.exec((await get(path)).text)?.[1]).toBeUndefined();
+  const { status, text } = await send('keys.revoke', {
+    ...(await fieldsOf(path, 'keys.revoke')),
+    'text.reason': 'x'.repeat(10_000),
+  });
+  expect([status, folded.exec(text)?.[1]]).toEqual([400, ' open']);
+});
+
+test('lists have what their columns say, and links to the records', async () => {
+  const team = 'in a list';
+  expect((await send('teams.add', { 'text.name': team, 'text.reason': 'why' })).status).toBe(200);
+  const prefix = (await setting.commands.done('keys', 'issue', '--tier', 'Pro', '--team', team)).slice(0, 8);
+  /** The cells of the first row with this text, by the titles of their columns. */
+  const rowWith = async (path: string, part: string) => {
+    const { text } = await get(`/console${path}`);
+    const list = [...text.matchAll(/<table.*?<\/table>/gs)].find(([each]) => each.includes(part))?.[0] ?? '';
+    const titles = [...list.matchAll(/<th scope="col"[^>]*>([^<]*)/g)].map(([, title = '']) => title);
+    const rows = [...list.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) => row);
+    const row = rows.find((each) => each.includes(part)) ?? '';
+    const cells = [...row.matchAll(/<td[^>]*>(.*?)<\/td>/gs)].map(([, cell = '']) => cell);
+    return Object.fromEntries(titles.map((title, index) => [title, cells[index]]));
+  };
+  const linkTo = (path: string, text: string) =>
+    expect.stringContaining(`<a href="/console${path}">${text}</a>`);
+  expect(await rowWith('/holders?team=in+a+list', team)).toMatchObject({
+    Holder: expect.stringMatching(/^<a href="\/console\/holders\/[0-9a-f-]{36}">/),
+    Team: team,
+    Tier: 'Pro',
+    Keys: '1',
+  });
+  expect(await rowWith('/keys?team=in+a+list', prefix)).toMatchObject({
+    Prefix: linkTo(`/keys/${prefix}`, prefix),
+    Tier: 'Pro',
+  });
+  expect(await rowWith('/teams', team)).toMatchObject({
+    Name: linkTo('/teams/in%20a%20list', team),
+    Holders: '1',
+  });
+  expect(await rowWith('/events', team)).toMatchObject({
+    Actor: 'operator:ann',
+    Address: '127.0.0.1',
+    What: 'teams.add',
+    Target: team,
+    Reason: 'why',
+    Status: '200',
+  });
+  expect(await rowWith('/upstreams', 'now-flight-echo')).toMatchObject({
+    Upstream: linkTo('/upstreams/echo', 'echo'),
+    'In flight': expect.stringContaining('>0<'),
+  });
+  expect(await rowWith('/models', 'test-model')).toMatchObject({
+    Targets: expect.stringContaining('<li>echo: test-model, weight 1, priority 1</li>'),
+    Explain: linkTo('/models?model=test-model', 'Explain'),
+  });
+});
+
 test('a label with spaces stays as it is when something else is changed', async () => {
   const label = 'dept=Human Resources, EU env=prod';
   await setting.commands.tollgate('holders', 'set', holder, '--label', label);
