@@ -260,6 +260,23 @@ test('out of memory: this process decides, call by call, until there is room', a
   admitted(await one.admit(holder)).lease.settle(10);
 });
 
+test('what was admitted while Redis was full is entered there with the first admission that has room', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  await server.config('maxmemory', 1);
+  const here = admitted(await one.admit(holder));
+  expect(one.limiter.real.isDegraded).toBe(true);
+  await server.config('maxmemory', 0);
+  const there = admitted(await one.admit(newHolder()));
+  expect(one.limiter.real.isDegraded).toBe(false);
+  // Redis is asked now.
+  const used = async () => (await one.limiter.peek(holder, LIMITS)).concurrency?.used;
+  await until(async () => (await used()) === 1, 'the running request in Redis');
+  for (const { lease } of [here, there]) lease.settle(10);
+  await one.shared.settled();
+  expect(await used()).toBe(0);
+});
+
 test('a value of another type for a holder: one call in this process, then Redis again', async () => {
   await using one = await gateway();
   const holder = newHolder();
