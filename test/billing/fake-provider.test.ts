@@ -13,6 +13,7 @@ import {
 } from '../e2e/holder.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
+import { readPage } from './markup.ts';
 import { cookieOf } from './shop.ts';
 
 const price = (amount: number, interval: string) => ({ price: { amount, currency: 'eur', interval } });
@@ -256,6 +257,10 @@ describe('with the test provider', () => {
     expect(portal.searchParams.get('session_id')).toBe(session_id);
     const page = async () => (await get(`${portal.pathname}${portal.search}`)).text();
     expect(await page()).toContain('Test portal');
+    const { elements } = readPage(await page());
+    const buttons = elements.filter(({ tag }) => tag === 'button').map(({ text }) => text.trim());
+    // Each says what happens, in words of its own.
+    expect([buttons.includes(''), new Set(buttons).size]).toEqual([false, 10]);
     const stateAfter = async (button: string) => {
       const pressed = await post('/checkout/test', { session_id, button });
       expect([button, pressed.status, where(pressed).pathname]).toEqual([button, 303, '/checkout/test']);

@@ -102,6 +102,7 @@ function meaningFaults(elements: readonly Element[]): string[] {
         if (!ids.includes(target)) faults.push(`${name} leads to no ${target}`);
       }
     }
+    if (attributes.get('id') === '') faults.push(`<${tag}> has an empty id`);
     const heading = /^h([1-6])$/.exec(tag)?.[1];
     if (heading !== undefined) {
       if (Number(heading) > level + 1) faults.push(`<${tag}> after <h${level}>`);

@@ -198,6 +198,7 @@ describe('the strict HTML parser', () => {
     ['a style in place', '<p style="x"></p>'],
     ['a handler', '<p onclick="x"></p>'],
     ['an id twice', '<p id="a"></p><p id="a"></p>'],
+    ['an id that is empty', '<p id=""></p>'],
     ['a label that leads nowhere', '<p aria-labelledby="a"></p>'],
     ['a level left out', '<h3>x</h3>'],
     ['a button without a name', '<button></button>'],
