@@ -7,6 +7,7 @@ import { holderFrom } from '../sql-holders.ts';
 import {
   foundInBounds,
   namedColumns,
+  namesOf,
   pageUpTo,
   positionFrom,
   positionIn,
@@ -70,10 +71,14 @@ export async function searchHolders(
   return { items, next };
 
   async function ofFew({ ids }: Condition) {
-    const { rows } = await sql<Record<string, string>>`
-      select ${namedColumns(order)} from (${ids}) as few cross join ${list.from([])}
-      where ${joined([sql`${ID} = few.id`, ...holds, isBehind(order, after)])}
-      order by ${sql.join(order)} limit ${sql.lit(limit + 1)}`.execute(database.reader);
+    const names = namesOf(order);
+    // Materialised, or PostgreSQL reads in the order of the list and looks for the few there.
+    const { rows } = await sql<Record<string, string>>`with found as materialized (
+        select ${namedColumns(order)} from (${ids}) as few cross join ${list.from([])}
+        where ${joined([sql`${ID} = few.id`, ...holds])}
+      )
+      select * from found where ${isBehind(names, after)}
+      order by ${sql.join(names)} limit ${sql.lit(limit + 1)}`.execute(database.reader);
     return pageUpTo(
       rows.map((row) => positionFrom(shape, row)),
       limit,

@@ -15,6 +15,7 @@ import {
   foundInBounds,
   LAST_ID,
   namedColumns,
+  namesOf,
   pageUpTo,
   positionFrom,
   positionIn,
@@ -104,10 +105,14 @@ export async function listKeys(
   return { items: ids.flatMap((id) => byId.get(id) ?? []), next };
 
   async function ofFew({ ids }: Condition) {
-    const isFound = joined([sql`${KEY} = few.id`, ...ofKinds, ...holds, isBehind(order, after)]);
-    const { rows } = await sql<Record<string, string | number>>`
-      select ${namedColumns(order)} from (${ids}) as few cross join ${list.from}
-      where ${isFound} order by ${sql.join(order)} limit ${sql.lit(limit + 1)}`.execute(reader);
+    const names = namesOf(order);
+    // Materialised, or PostgreSQL reads in the order of the list and looks for the few there.
+    const { rows } = await sql<Record<string, string | number>>`with found as materialized (
+        select ${namedColumns(order)} from (${ids}) as few cross join ${list.from}
+        where ${joined([sql`${KEY} = few.id`, ...ofKinds, ...holds])}
+      )
+      select * from found where ${isBehind(names, after)}
+      order by ${sql.join(names)} limit ${sql.lit(limit + 1)}`.execute(reader);
     return pageUpTo(
       rows.map((row) => positionFrom(shape, row)),
       limit,
