@@ -1,11 +1,13 @@
 // Upstreams whose token is fetched: requests have a valid one, renewals fail nobody, and what is wrong is said without the token.
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Socket } from 'node:net';
 import { Pool } from 'undici';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
-import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
+import { commandsWith } from '../cli/commands.ts';
+import { configText, type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, HostileUpstream, json, upstreamError } from '../helpers/hostile-upstream.ts';
 import { RealtimeUpstream } from '../helpers/realtime-upstream.ts';
 import { until, within } from '../helpers/wait.ts';
@@ -298,6 +300,11 @@ describe('without a token', () => {
     await using gateway = await startGateway(options());
     const client = await gateway.open(chatRequest());
     await until(() => inFlight(gateway) === 1, 'the request');
+    const file = gateway.directory.file('command.yaml');
+    const ports = [gateway.url, gateway.adminUrl].map((url) => Number(new URL(url).port));
+    await writeFile(file, configText(options(), ports));
+    const { tollgate } = commandsWith(() => file, { TEST_DIR: gateway.directory.path });
+    expect((await tollgate('upstreams', 'list')).out).toMatch(/^up\b.* not fetched$/m);
     client.destroy();
     await until(() => inFlight(gateway) === 0, 'its end');
     expect(issuer.requests).toHaveLength(1);
