@@ -43,7 +43,7 @@ for (const file of readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).fi
 rmSync(OUT, { recursive: true, force: true });
 renameSync(NEW, OUT);
 
-/** Node reads all exports of a module of its own that is imported. Of `node:http` some load what `fetch` needs: 92 modules. */
+/** Node reads all exports of a module of its own that is imported. Some of `node:http` load the `fetch` of Node, which a gateway does not use. */
 function withoutFetch(code: string): string {
   return code.replace(
     /^import (?:(\w+)(?:, )?)?(?:\{ (.+) \})? from "(?:node:)?http";$/gm,
