@@ -89,7 +89,7 @@ export class OwnLeases {
 
   /** The leases of each slot, in parts. Read while it goes on: those that were settled meanwhile are left out. */
   *parts(maxSize: number): Generator<readonly [RedisLease, ...RedisLease[]]> {
-    for (const leases of this.#bySlot.values()) {
+    for (const leases of [...this.#bySlot.values()]) {
       const all = [...leases];
       for (let start = 0; start < all.length; start += maxSize) {
         const [first, ...rest] = all.slice(start, start + maxSize).filter((lease) => leases.has(lease));

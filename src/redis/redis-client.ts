@@ -171,7 +171,7 @@ export class RedisClient {
   }
 
   #endCalls(error: RedisUnavailable): void {
-    for (const fail of this.#calls) fail(error);
+    for (const fail of [...this.#calls]) fail(error);
   }
 
   #unavailableError(): RedisUnavailable {
@@ -289,7 +289,7 @@ export class RedisClient {
   }
 
   #notify(listeners: ReadonlySet<() => void>): void {
-    for (const listener of listeners) {
+    for (const listener of [...listeners]) {
       try {
         listener();
       } catch (error) {

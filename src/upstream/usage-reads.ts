@@ -87,7 +87,7 @@ export class UsageReads {
   /** Ends all reads now and admits no more. */
   endAll(): void {
     this.#isClosed = true;
-    for (const stop of this.#running) stop();
+    for (const stop of [...this.#running]) stop();
   }
 
   #updateGauge(): void {

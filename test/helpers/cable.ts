@@ -80,7 +80,7 @@ class TcpCable implements Cable {
   async cut(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
-    for (const end of this.#ends) end.destroy();
+    for (const end of [...this.#ends]) end.destroy();
     if (server === undefined) return;
     server.close();
     await once(server, 'close');

@@ -411,7 +411,7 @@ test('the key is in the memory of the tab and nowhere else', async () => {
   await visit.report((prefix) => sampleReport(prefix, MODELS));
   const key = await gateway.issueKey();
   await visit.enter(key);
-  expect(await page.getByLabel('API key').inputValue()).toBe('');
+  await until(async () => (await page.getByLabel('API key').inputValue()) === '', 'the field to be empty');
   const kept = await page.evaluate(
     'JSON.stringify([{ ...localStorage }, { ...sessionStorage }, history.state, document.cookie, location.href, window.name])',
   );

@@ -120,7 +120,7 @@ export class KeyBroadcast {
   }
 
   async #writeAll(): Promise<void> {
-    for (const [prefix, { tombstone, version }] of this.#recent) {
+    for (const [prefix, { tombstone, version }] of [...this.#recent]) {
       if (!(await this.#tombstones.write(tombstone, prefix, version))) return;
     }
   }

@@ -32,7 +32,7 @@ for (const form of document.querySelectorAll('form[data-finds]')) {
     running?.abort();
     timer = setTimeout(() => {
       const fields = new URLSearchParams(new FormData(form));
-      for (const [name, value] of fields) if (value === '') fields.delete(name);
+      for (const [name, value] of [...fields]) if (value === '') fields.delete(name);
       const url = fields.size === 0 ? location.pathname : `${location.pathname}?${fields}`;
       running = load(url, (page) => {
         const problem = page.querySelector('#rejection, #problem');

@@ -164,7 +164,7 @@ export class ResponsesConnection {
 
   /** Begins what may run, and reads the client only as long as little waits. */
   #next(): void {
-    for (const event of this.#waiting) {
+    for (const event of [...this.#waiting]) {
       if (this.#running.size >= MAX_RUNNING || this.#leaving !== undefined || this.#end !== undefined) break;
       if (this.#running.has(event.streamId)) continue;
       this.#waiting = this.#waiting.filter((each) => each !== event);

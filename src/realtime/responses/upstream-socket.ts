@@ -159,7 +159,7 @@ class Link {
     socket.on('data', (bytes: Buffer) => this.#onData(bytes));
     socket.once('end', () => this.#onEnd()).once('close', () => this.#onEnd());
     if (head.length > 0) socket.unshift(head);
-    for (const call of this.#calls) this.#send(call);
+    for (const call of [...this.#calls]) this.#send(call);
   }
 
   /** The handshake was rejected. */
