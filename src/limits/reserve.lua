@@ -97,8 +97,8 @@ local function runAtOnce()
     all[index], counted[index], hasTotals = values, isCounted, hasTotals or isCounted
   end
   if reserving > 0 then
-    local earliest, ofAll = all[1][6], table.concat(tags, ',')
-    if all[1][4] == 0 or now >= earliest or earliest > now + leaseMs then return end
+    local earliest, isEmpty, ofAll = all[1][6], all[1][4] == 0, table.concat(tags, ',')
+    if now >= earliest or earliest > now + leaseMs then return end
     begun = text(micros)
     local leases, score, middle, rest = {}, text(now + leaseMs), ':' .. begun .. ':', ':' .. ofAll
     for order = 1, reserving do
@@ -106,8 +106,9 @@ local function runAtOnce()
       leases[2 * order - 1], leases[2 * order] = score, ARGV[id] .. middle .. ARGV[id + 1] .. rest
     end
     redis.call('ZADD', LEASES, unpack(leases))
-    -- With totals it outlives the minute window by far.
-    if not hasTotals and now - all[1][1] >= leaseMs then redis.call('PEXPIRE', LEASES, text(leaseMs * 2)) end
+    -- As in addLeases, but for the exact rest of the month.
+    local life = hasTotals and 32 * DAY or leaseMs * 2
+    if isEmpty or now - all[1][1] >= life - leaseMs then redis.call('PEXPIRE', LEASES, text(life)) end
     begun, verdicts[1] = begun .. ' ' .. ofAll, string.rep('1', reserving)
   end
   local found, isFound = 0, {}

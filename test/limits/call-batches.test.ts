@@ -152,6 +152,11 @@ describe('in Redis', () => {
         last = lease;
         const life = Number(await setting.server.command('PTTL', `tollgate:limit:{${holder}}:leases`));
         expect(life).toBeGreaterThan(30_000);
+        if (number % 4 !== 3) continue;
+        // Now the set is empty, which takes its expiry.
+        lease.settle(5);
+        await one.limiter.real.settled();
+        last = undefined;
       }
       last?.settle(5);
     }
