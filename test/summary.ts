@@ -47,7 +47,9 @@ function flakyTests(module: TestModule): readonly string[] {
       const [error] = test.result().errors ?? [];
       const place = error?.stacks?.[0];
       const where = place === undefined ? '' : ` (${place.file.split('/').at(-1)}:${place.line})`;
-      return `${module.relativeModuleId} > ${test.fullName}: ${error?.message ?? 'no error'}${where}`;
+      // Counterexamples of properties have any characters, and many.
+      const [reason = ''] = (error?.message ?? 'no error').split('\n');
+      return `${module.relativeModuleId} > ${test.fullName}: ${reason.slice(0, 300).replace(/[^ -~]/g, '?')}${where}`;
     });
 }
 
