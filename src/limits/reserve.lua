@@ -106,7 +106,7 @@ local function runAtOnce()
       leases[2 * order - 1], leases[2 * order] = score, ARGV[id] .. middle .. ARGV[id + 1] .. rest
     end
     redis.call('ZADD', LEASES, unpack(leases))
-    -- As in addLeases, but for the exact rest of the month.
+    -- As in addLeases, with the longest rest that a month can have.
     local life = hasTotals and 32 * DAY or leaseMs * 2
     if isEmpty or now - all[1][1] >= life - leaseMs then redis.call('PEXPIRE', LEASES, text(life)) end
     begun, verdicts[1] = begun .. ' ' .. ofAll, string.rep('1', reserving)

@@ -67,7 +67,7 @@ async function chat(index: number, key: string): Promise<number> {
 const lines = () =>
   fleet.replicas.flatMap(({ gateway }) => gateway.logs.filter(({ msg }) => /^a budget is/.test(String(msg))));
 
-test('a share that three replicas reach at once is told once, also after the webhook has failed', async () => {
+test('a share that three replicas reach at once is sent once, also after the webhook has failed', async () => {
   statuses = [500];
   const key = await issue('Pro');
   const sent = fleet.replicas.flatMap((_, index) => Array.from({ length: REQUESTS }, () => chat(index, key)));
@@ -92,7 +92,7 @@ test('a share that three replicas reach at once is told once, also after the web
   }, 'the sum over the requests of the upstream');
 });
 
-test('a share that is reached at a replica without a webhook is told by another', async () => {
+test('a share that is reached at a replica without a webhook is sent by another', async () => {
   const key = await issue('Lite');
   for (let count = 0; count < 300; count += 50)
     await Promise.all(Array.from({ length: 50 }, () => chat(0, key)));

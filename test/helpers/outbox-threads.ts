@@ -1,5 +1,5 @@
-// The threads of usage outboxes in the system tests. Each gateway needs one, and to start it takes a third of a gateway's start: so a
-// thread whose outbox was closed serves the next one. One that is terminated, or fails, ends as in production.
+// The threads of usage outboxes in the system tests. Each gateway needs one, and its start takes more than half of the time in which
+// a gateway starts and stops. So a thread whose outbox was closed serves the next one. One that is terminated, or fails, ends as in production.
 import { EventEmitter, once } from 'node:events';
 import { syncBuiltinESMExports } from 'node:module';
 import threads, { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';

@@ -5,11 +5,9 @@ import type { HolderFilter, OwnerLabels, SearchPage, SearchPosition } from '../.
 import type { HolderSummary } from '../../organisation-record.ts';
 import { holderFrom } from '../sql-holders.ts';
 import {
+  foundAmongFew,
   foundInBounds,
   namedColumns,
-  namesOf,
-  pageUpTo,
-  positionFrom,
   positionIn,
   SEARCH_BOUNDS,
   type SearchBounds,
@@ -70,19 +68,9 @@ export async function searchHolders(
   });
   return { items, next };
 
-  async function ofFew({ ids }: Condition) {
-    const names = namesOf(order);
-    // Materialised, or PostgreSQL reads in the order of the list and looks for the few there.
-    const { rows } = await sql<Record<string, string>>`with found as materialized (
-        select ${namedColumns(order)} from (${ids}) as few cross join ${list.from([])}
-        where ${joined([sql`${ID} = few.id`, ...holds])}
-      )
-      select * from found where ${isBehind(names, after)}
-      order by ${sql.join(names)} limit ${sql.lit(limit + 1)}`.execute(database.reader);
-    return pageUpTo(
-      rows.map((row) => positionFrom(shape, row)),
-      limit,
-    );
+  function ofFew({ ids }: Condition) {
+    const rows = sql`(${ids}) as few cross join ${list.from([])} where ${joined([sql`${ID} = few.id`, ...holds])}`;
+    return foundAmongFew(database, shape, rows, limit, after);
   }
 
   async function inBounds() {

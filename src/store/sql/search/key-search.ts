@@ -12,12 +12,10 @@ import {
 } from '../../key-record.ts';
 import { SUMMARY, withHolder, withTerms } from '../sql-keys.ts';
 import {
+  foundAmongFew,
   foundInBounds,
   LAST_ID,
   namedColumns,
-  namesOf,
-  pageUpTo,
-  positionFrom,
   positionIn,
   SEARCH_BOUNDS,
   type SearchBounds,
@@ -104,19 +102,9 @@ export async function listKeys(
   const byId = new Map(keys.map(({ id, ...key }) => [Number(id), withTerms(key)]));
   return { items: ids.flatMap((id) => byId.get(id) ?? []), next };
 
-  async function ofFew({ ids }: Condition) {
-    const names = namesOf(order);
-    // Materialised, or PostgreSQL reads in the order of the list and looks for the few there.
-    const { rows } = await sql<Record<string, string | number>>`with found as materialized (
-        select ${namedColumns(order)} from (${ids}) as few cross join ${list.from}
-        where ${joined([sql`${KEY} = few.id`, ...ofKinds, ...holds])}
-      )
-      select * from found where ${isBehind(names, after)}
-      order by ${sql.join(names)} limit ${sql.lit(limit + 1)}`.execute(reader);
-    return pageUpTo(
-      rows.map((row) => positionFrom(shape, row)),
-      limit,
-    );
+  function ofFew({ ids }: Condition) {
+    const rows = sql`(${ids}) as few cross join ${list.from} where ${joined([sql`${KEY} = few.id`, ...ofKinds, ...holds])}`;
+    return foundAmongFew(database, shape, rows, limit, after);
   }
 
   async function inBounds() {

@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { type RawBuilder, sql } from 'kysely';
 import { GatewayError } from '../../../errors.ts';
 import type { SearchPosition } from '../../key-record.ts';
-import { joined, type Searched } from './search-conditions.ts';
+import { isBehind, joined, type Searched } from './search-conditions.ts';
 
 export interface SearchBounds {
   /** What a condition may find that leads without an order. */
@@ -91,8 +91,29 @@ export async function foundInBounds(
   }
 }
 
+/** A page of few rows, which are all read and then sorted. @param rows what follows `from`: tables and conditions, without the position */
+export async function foundAmongFew(
+  { reader }: Pick<Searched, 'reader'>,
+  list: Pick<ScannedList, 'found' | 'ofId'>,
+  rows: RawBuilder<unknown>,
+  limit: number,
+  after: SearchPosition,
+): Promise<FoundPage> {
+  const names = namesOf(list.found);
+  // Materialised, or PostgreSQL reads in the order of the list and looks for the few there.
+  const page = await sql<Record<string, string | number>>`with found as materialized (
+      select ${namedColumns(list.found)} from ${rows}
+    )
+    select * from found where ${isBehind(names, after)}
+    order by ${sql.join(names)} limit ${sql.lit(limit + 1)}`.execute(reader);
+  return pageUpTo(
+    page.rows.map((row) => positionFrom(list, row)),
+    limit,
+  );
+}
+
 /** The position that a row has. PostgreSQL has numbers of 64 bits as text. */
-export function positionFrom(
+function positionFrom(
   { found, ofId }: Pick<ScannedList, 'found' | 'ofId'>,
   columns: Readonly<Record<string, string | number>>,
 ): SearchPosition {
@@ -101,7 +122,7 @@ export function positionFrom(
 }
 
 /** @param positions one more than the page where there are more */
-export function pageUpTo(positions: readonly SearchPosition[], limit: number): FoundPage {
+function pageUpTo(positions: readonly SearchPosition[], limit: number): FoundPage {
   const page = positions.slice(0, limit);
   return { positions: page, next: positions.length > limit ? page.at(-1) : undefined };
 }
@@ -140,7 +161,7 @@ function pieceOf(
 }
 
 /** The names of the columns of an order. */
-export const namesOf = (order: readonly unknown[]) => order.map((_, index) => sql.ref(`o${index}`));
+const namesOf = (order: readonly unknown[]) => order.map((_, index) => sql.ref(`o${index}`));
 
 /** The columns of an order, with their names. */
 export const namedColumns = (order: readonly RawBuilder<unknown>[]) =>
