@@ -5,11 +5,13 @@ import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
 import { singleFlight } from '../single-flight.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
-import type { LimitMetrics, ReadTotals, TotalsReading } from './limiter.ts';
+import type { CompareTotals, LimitMetrics, ReadTotals, TotalsReading } from './limiter.ts';
 import type { Scope } from './scope.ts';
 
 export interface InitialTotalsOptions {
   readonly read: ReadTotals;
+  /** Default: `read`. */
+  readonly compare?: CompareTotals;
   readonly metrics: Pick<LimitMetrics, 'limitSeedFailures'>;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
@@ -43,6 +45,7 @@ export class InitialTotals {
       backoffMs: 5000,
       maxRunning: 16,
       maxWaiting: 1000,
+      compare: () => undefined,
       ...options,
     };
   }
@@ -67,7 +70,8 @@ export class InitialTotals {
       giveUp = () => resolve(undefined);
     });
     const stop = startDeadline(this.#options.deadlineMs, giveUp);
-    const totals = await Promise.race([this.#queue(scope, late).catch(() => undefined), late]);
+    const together = reading === 'compare' ? this.#options.compare(scope) : undefined;
+    const totals = await Promise.race([(together ?? this.#queue(scope, late)).catch(() => undefined), late]);
     stop();
     // Leaves the queue if it still waits.
     giveUp();

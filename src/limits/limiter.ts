@@ -133,6 +133,9 @@ export interface Limiter {
 /** Reads totals from the usage store. */
 export type ReadTotals = (scope: Scope) => Promise<HolderTotals>;
 
+/** Reads totals for which no request waits, those of many scopes together; undefined for scopes that are not read together. */
+export type CompareTotals = (scope: Scope) => Promise<HolderTotals> | undefined;
+
 /** Why totals are read: a request needs them, or those that are counted are compared with them. */
 export type TotalsReading = 'first' | 'compare';
 

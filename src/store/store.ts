@@ -201,6 +201,9 @@ export interface UsageStore {
   /** Usage on a day and in the month of that day. @param day `YYYY-MM-DD`, UTC */
   usageOf(scope: UsageScope, day: string): Promise<HolderTotals>;
 
+  /** As `usageOf`, of many holders; those without usage are missing. */
+  usageOfHolders(ids: readonly string[], day: string): Promise<ReadonlyMap<string, HolderTotals>>;
+
   /**
    * Adds usage from before days and months to their tables, a bounded part in each call.
    * @returns whether there is more
@@ -242,5 +245,5 @@ export interface UsageStore {
 /** What counts and limits need of it. */
 export type CountingStore = Pick<
   UsageStore,
-  'addUsage' | 'forgetBatches' | 'knownBatches' | 'usageReport' | 'usageOf' | 'keysOf'
+  'addUsage' | 'forgetBatches' | 'knownBatches' | 'usageReport' | 'usageOf' | 'usageOfHolders' | 'keysOf'
 >;

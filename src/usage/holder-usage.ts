@@ -4,11 +4,13 @@ import type { CountingStore } from '../store/store.ts';
 import {
   type HolderTotals,
   totalAmount,
+  type UsageRow,
   type UsageScope,
   type UsageSums,
   usageSums,
   windowPrefix,
 } from '../store/usage-record.ts';
+import { ReadBatches } from './read-batches.ts';
 import { dayOf, daysBefore } from './records/utc-hours.ts';
 import type { UsageOutbox } from './usage-outbox.ts';
 
@@ -36,12 +38,28 @@ export class HolderUsage {
   readonly #outbox: UsageOutbox;
   readonly #store: CountingStore;
   readonly #clock: () => number;
+  readonly #together = new ReadBatches((holders) => this.#totalsOfHolders(holders));
 
   /** @param clock milliseconds since 1970 */
   constructor(outbox: UsageOutbox, store: CountingStore, clock: () => number = Date.now) {
     this.#outbox = outbox;
     this.#store = store;
     this.#clock = clock;
+  }
+
+  /** As `totalsOf`, of a holder, read together with those of others: for reads that can wait. */
+  totalsTogether(holderId: string): Promise<HolderTotals> {
+    return this.#together.read(holderId);
+  }
+
+  async #totalsOfHolders(holders: readonly string[]): Promise<ReadonlyMap<string, HolderTotals>> {
+    const day = dayOf(this.#clock());
+    const { stored, pending } = await this.#outbox.withPending(
+      { kind: 'holders', ids: new Set(holders) },
+      () => this.#store.usageOfHolders(holders, day),
+    );
+    const rows = Map.groupBy(pending, ({ holderId }) => holderId);
+    return new Map(holders.map((id) => [id, withRows(stored.get(id) ?? NOTHING, rows.get(id) ?? [], day)]));
   }
 
   /** Usage in the current UTC day and month. @throws GatewayError store_unavailable */
@@ -52,10 +70,7 @@ export class HolderUsage {
         ? ({ kind: 'prefixes', ...(await this.#store.keysOf(scope.lineage)) } as const)
         : scope;
     const { stored, pending } = await this.#outbox.withPending(filter, () => this.#store.usageOf(scope, day));
-    return eachTotal((limit) => {
-      const recent = pending.filter(({ hour }) => hour.startsWith(windowPrefix(limit, day)));
-      return recent.reduce((total, { sums }) => total + totalAmount(limit, sums), stored[limit.name]);
-    });
+    return withRows(stored, pending, day);
   }
 
   /** @param days number of days including today, from 1 @throws GatewayError store_unavailable */
@@ -85,6 +100,16 @@ export class HolderUsage {
       isTruncated: stored.lines.length > MAX_LINES,
     };
   }
+}
+
+const NOTHING = eachTotal(() => 0);
+
+function withRows(stored: HolderTotals, pending: readonly UsageRow[], day: string): HolderTotals {
+  if (pending.length === 0) return stored;
+  return eachTotal((limit) => {
+    const recent = pending.filter(({ hour }) => hour.startsWith(windowPrefix(limit, day)));
+    return recent.reduce((total, { sums }) => total + totalAmount(limit, sums), stored[limit.name]);
+  });
 }
 
 /** Adds sums; undefined counts as zero. */

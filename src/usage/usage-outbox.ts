@@ -224,7 +224,7 @@ export class UsageOutbox {
   }
 
   #unwritten(filter: PendingFilter): () => readonly UsageRow[] {
-    const own = (totals: UsageTotals) => [...totals.rows()].filter((row) => isAmong(filter, row));
+    const own = (totals: UsageTotals) => [...totals.rows((row) => isAmong(filter, row))];
     const fresh = own(this.#fresh);
     const writing = this.#writing;
     return () => (writing === undefined || writing.isWritten ? fresh : [...fresh, ...own(writing.totals)]);

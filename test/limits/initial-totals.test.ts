@@ -120,3 +120,16 @@ test('a read that times out in the queue leaves it, and an abandoned read keeps 
   ends.shift()?.();
   expect(await later).toEqual(SOME);
 });
+
+test('a comparison that is read with others waits for no slot, and its failure is that of a comparison', async () => {
+  const { seeds: one, counters } = seeds(() => new Promise(() => {}), {
+    maxRunning: 1,
+    maxWaiting: 0,
+    deadlineMs: 30,
+    compare: ({ id }) => (id === 'a' ? Promise.resolve(SOME) : undefined),
+  });
+  const running = one.read(holderScope('running'));
+  expect(await one.read(holderScope('a'), 'compare')).toEqual(SOME);
+  expect([await one.read(holderScope('b'), 'compare'), counters.comparisonFailures]).toEqual([undefined, 1]);
+  expect(await running).toBeUndefined();
+});

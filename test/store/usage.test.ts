@@ -311,6 +311,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       cost_per_day: 7,
       cost_per_month: 7,
     });
+    for (const day of ['2030-01-31', '2030-01-02', '2030-02-01']) {
+      const ids = ['holder-1', 'nobody', 'else'];
+      const together = await store.usage.usageOfHolders(ids, day);
+      expect([...together.keys()].sort()).toEqual(day < '2030-02' ? ['else', 'holder-1'] : ['holder-1']);
+      for (const [id, totals] of together)
+        expect(totals).toEqual(await store.usage.usageOf({ kind: 'holder', id }, day));
+    }
     expect(await store.usage.usageOf({ kind: 'holder', id: 'nobody' }, '2030-01-31')).toEqual({
       requests_per_day: 0,
       tokens_per_day: 0,
@@ -327,6 +334,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       store.usage.forgetBatches('2030', 1),
       report(),
       store.usage.usageOf({ kind: 'holder', id: 'holder-1' }, '2030-01-01'),
+      store.usage.usageOfHolders(['holder-1'], '2030-01-01'),
     ];
     for (const outcome of await Promise.allSettled(calls)) {
       expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'store_unavailable' } });

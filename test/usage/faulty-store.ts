@@ -66,6 +66,12 @@ export class FaultyStore implements CountingStore {
     return this.#store.keysOf(lineage);
   }
 
+  async usageOfHolders(ids: readonly string[], day: string) {
+    const use = await this.#store.usageOfHolders(ids, day);
+    await this.onRead?.();
+    return use;
+  }
+
   async usageOf(scope: UsageScope, day: string) {
     const use = await this.#store.usageOf(scope, day);
     await this.onRead?.();

@@ -114,6 +114,30 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await requests({ kind: 'key', lineage: second.prefix })).toBe(1);
   });
 
+  test('totals of many holders are read together, each with what is pending of it', async () => {
+    const { outbox, usage } = await open();
+    const [first, second, stranger] = [newHolder(), newHolder(), newHolder()];
+    for (const holderId of [first, second, second]) outbox.record(record({ holderId }));
+    expect(await outbox.flush()).toBe(true);
+    // Committed without an answer, then in the file alone, then in memory.
+    faulty.next.push('commits and fails', 'refuses');
+    outbox.record(record({ holderId: first }));
+    await outbox.flush();
+    outbox.record(record({ holderId: first, model: 'other' }));
+    await outbox.flush();
+    outbox.record(record({ holderId: second }));
+    const reads = vi.spyOn(faulty, 'usageOfHolders');
+    const together = await Promise.all(
+      [first, second, stranger, first].map((id) => usage.totalsTogether(id)),
+    );
+    expect(together.map(({ requests_per_day }) => requests_per_day)).toEqual([3, 3, 0, 3]);
+    expect(reads).toHaveBeenCalledTimes(1);
+    const each = [first, second, stranger, first].map((id) => usage.totalsOf({ kind: 'holder', id }));
+    expect(together).toEqual(await Promise.all(each));
+    faulty.onRead = () => Promise.reject(new Error('away'));
+    await expect(usage.totalsTogether(first)).rejects.toThrow('away');
+  });
+
   test.each(FAULTS)(
     'a batch that the store %s is counted once, before and after it is known',
     async (fault) => {

@@ -66,7 +66,11 @@ export async function openMetering(options: MeteringOptions) {
   });
   upkeep.start();
   const usage = new HolderUsage(outbox, store.usage);
-  const initialTotals = new InitialTotals({ read: ({ owner }) => usage.totalsOf(owner), metrics });
+  const initialTotals = new InitialTotals({
+    read: ({ owner }) => usage.totalsOf(owner),
+    compare: ({ owner }) => (owner.kind === 'holder' ? usage.totalsTogether(owner.id) : undefined),
+    metrics,
+  });
   const local = new MemoryLimiter({ initialTotals, metrics });
   const ofRedis = redis && { redis, shared: new RedisLimiter({ redis, initialTotals, metrics }) };
   const shared = ofRedis && new SharedLimiter({ ...ofRedis, local, fleet, metrics });

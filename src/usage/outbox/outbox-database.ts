@@ -2,6 +2,7 @@
 import { rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
+import type { PendingFilter } from './outbox-row.ts';
 
 const SETUP = `
   pragma locking_mode = exclusive;
@@ -17,7 +18,7 @@ const SETUP = `
   create index if not exists usage_rows_by_holder on usage_rows (holder);
   commit;`;
 /** Whether a row is of a holder in a team. It reads no JSON, because most are not. */
-export const HAS_TEAM = `substr(context, 1, 3) <> '[""'`;
+const HAS_TEAM = `substr(context, 1, 3) <> '[""'`;
 /** Not in the files of earlier versions, which have no column `context`. */
 const INDEXES = `create index if not exists usage_rows_by_team on usage_rows (context ->> 0) where ${HAS_TEAM};`;
 
@@ -53,4 +54,19 @@ export function isLocked(error: unknown): boolean {
 /** SQLITE_CORRUPT, SQLITE_NOTADB. */
 export function isDamaged(error: unknown): boolean {
   return [11, 26].includes(primaryCode(error));
+}
+
+/** The condition in SQL, and its parameters. Rows that it finds may be others, too. */
+export function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
+  switch (filter.kind) {
+    case 'holder':
+      return ['holder = ?', filter.id];
+    case 'holders':
+      return ['holder in (select value from json_each(?))', JSON.stringify([...filter.ids])];
+    case 'team':
+      return [`context ->> 0 = ? and ${HAS_TEAM}`, filter.id];
+    case 'prefixes':
+    case 'model':
+      return ['holder = ?', filter.holderId];
+  }
 }

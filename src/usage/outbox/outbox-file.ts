@@ -8,7 +8,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { makePrivateFolder } from '../../store/sqlite/private-folder.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
 import { type HolderRange, isBefore, MAX_RANGES, rangesOf } from './holder-ranges.ts';
-import { HAS_TEAM, isDamaged, openIndexed, removeFile } from './outbox-database.ts';
+import { conditionOf, isDamaged, openIndexed, removeFile } from './outbox-database.ts';
 import {
   isAmong,
   joinRow,
@@ -283,18 +283,5 @@ export class OutboxFile {
       }
       throw error;
     }
-  }
-}
-
-/** The condition in SQL, and its parameters. Rows that it finds may be others, too. */
-function conditionOf(filter: PendingFilter): readonly [string, ...string[]] {
-  switch (filter.kind) {
-    case 'holder':
-      return ['holder = ?', filter.id];
-    case 'team':
-      return [`context ->> 0 = ? and ${HAS_TEAM}`, filter.id];
-    case 'prefixes':
-    case 'model':
-      return ['holder = ?', filter.holderId];
   }
 }

@@ -3,6 +3,7 @@
 import {
   countsInScope,
   USAGE_SUMS,
+  type UsageKey,
   type UsageRow,
   type UsageScope,
   usageSums,
@@ -14,13 +15,16 @@ import { UsageTotals } from '../records/usage-totals.ts';
 /** Which of the pending rows. */
 export type PendingFilter =
   | Exclude<UsageScope, { readonly kind: 'key' }>
+  | { readonly kind: 'holders'; readonly ids: ReadonlySet<string> }
   | { readonly kind: 'prefixes'; readonly holderId: string; readonly prefixes: readonly string[] };
 
 /** Whether a row is one of them. */
-export function isAmong(filter: PendingFilter, { holderId, teamId, prefix, model }: UsageRow): boolean {
+export function isAmong(filter: PendingFilter, { holderId, teamId, prefix, model }: UsageKey): boolean {
   switch (filter.kind) {
     case 'holder':
       return holderId === filter.id;
+    case 'holders':
+      return filter.ids.has(holderId);
     case 'team':
       return teamId === filter.id;
     case 'prefixes':

@@ -40,9 +40,9 @@ export class UsageTotals {
   }
 
   /** Later additions do not change them. */
-  *rows(): Generator<UsageRow> {
+  *rows(isWanted: (key: UsageKey) => boolean = () => true): Generator<UsageRow> {
     for (const { row, sums } of this.#entries.values())
-      yield sums === undefined ? row : { ...row, sums: { ...sums } };
+      if (isWanted(row)) yield sums === undefined ? row : { ...row, sums: { ...sums } };
   }
 }
 

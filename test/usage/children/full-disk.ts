@@ -19,6 +19,7 @@ const store = {
   usageReport: async () => [],
   keysOf: async () => ({ holderId: '', prefixes: [] }),
   usageOf: async () => eachTotal(() => 0),
+  usageOfHolders: async () => new Map(),
 };
 const { outbox, told } = await open(store, directory, { ...BY_HAND, writeMs: 5 });
 let recorded = 0;

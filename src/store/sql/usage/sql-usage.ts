@@ -1,21 +1,13 @@
 // The queries for usage: batches that count once, and reports. usage/ makes the batches and handles failed writes.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CompiledQuery, type RawBuilder, sql, type Transaction } from 'kysely';
-import { eachTotal, TOTAL_LIMITS } from '../../../config/limit-table.ts';
 import type { Tables } from '../../schema/tables.ts';
 import type { UsageStore } from '../../store.ts';
-import {
-  addSums,
-  MONTH_TEXTS,
-  patternParts,
-  USAGE_SUMS,
-  type UsageRow,
-  type UsageScope,
-  usageSums,
-} from '../../usage-record.ts';
+import { addSums, MONTH_TEXTS, USAGE_SUMS, type UsageRow, usageSums } from '../../usage-record.ts';
 import { deleteBefore, queryOfTexts, type SqlDatabase, transact } from '../sql-database.ts';
 import { placeLate, readClosings, sqlUsageMonths } from './sql-usage-months.ts';
 import { readUsage } from './sql-usage-report.ts';
+import { sqlUsageTotals } from './sql-usage-totals.ts';
 
 /** JavaScript numbers are inexact beyond it, so sums are capped. */
 const MAX = sql.lit(Number.MAX_SAFE_INTEGER);
@@ -50,6 +42,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
   const { reader, writer } = database;
   return {
     ...sqlUsageMonths(database),
+    ...sqlUsageTotals(database),
 
     addUsage(batch) {
       return transact(database, async (trx) => {
@@ -95,84 +88,7 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       );
       return new Map(rows.map(({ id, name }) => [id, name]));
     },
-
-    async usageOf(scope, day) {
-      const totals = TOTAL_LIMITS.map(({ name, window, counts }) => {
-        const amount = AMOUNTS[counts];
-        const counted = sql`case when ${sql.ref(`u.in_${window}`)} = 0 then 0 when ${amount} > ${MAX} then ${MAX} else ${amount} end`;
-        return sql`${total(counted)} as ${sql.ref(name)}`;
-      });
-      const { rows } = await sql<Record<string, unknown>>`
-      select ${sql.join(totals)} from (${periodsOf(scope, day)}) as u`.execute(reader);
-      return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
-    },
-
-    async keysOf(lineage) {
-      const { rows } = await sql<{ prefix: string; holder_id: string }>`
-        select prefix, holder_id from keys where prefix in (${prefixes(lineage)})`.execute(reader);
-      return { holderId: rows[0]?.holder_id ?? '', prefixes: rows.map(({ prefix }) => prefix) };
-    },
   };
-}
-
-const AMOUNTS = { requests: sql`u.requests`, tokens: sql`u.prompt + u.completion`, cost: sql`u.cost` };
-const COUNTED = sql`requests, prompt, completion, cost`;
-
-/**
- * Usage of a day and its month, each row with whether it counts for the day and for the month. Hours have all usage, days and months
- * that from before the migration only when `rollUp` is done, but a team has many holders.
- */
-function periodsOf(scope: UsageScope, day: string): RawBuilder<unknown> {
-  const month = day.slice(0, 7);
-  if (scope.kind === 'team')
-    return sql`select 1 as in_day, 0 as in_month, ${COUNTED} from usage_days where team_id = ${scope.id} and day = ${day}
-      union all
-      select 0, 1, ${COUNTED} from usage_months where team_id = ${scope.id} and month = ${month}`;
-  const whose =
-    scope.kind === 'holder'
-      ? sql`holder_id = ${scope.id}`
-      : scope.kind === 'model'
-        ? sql`holder_id = ${scope.holderId} and ${isOfModel(scope.model)} and not ${isOfAny(scope.except)}`
-        : sql`holder_id = (select holder_id from keys where prefix = ${scope.lineage})
-          and prefix in (${prefixes(scope.lineage)})`;
-  return sql`select case when substr(hour, 1, 10) = ${day} then 1 else 0 end as in_day, 1 as in_month, ${COUNTED}
-    from usage_hours where ${whose} and hour >= ${month} and substr(hour, 1, 7) = ${month}`;
-}
-
-/** As `countsFor`. */
-function isOfModel(entry: string): RawBuilder<unknown> {
-  const isEntry = sql`model = ${entry}`;
-  const isOther = isOfPattern(entry);
-  return isOther === undefined ? isEntry : sql`(${isEntry} or ${isOther})`;
-}
-
-function isOfPattern(entry: string): RawBuilder<unknown> | undefined {
-  const [beginning, end] = patternParts(entry) ?? [];
-  if (beginning === undefined || end === undefined) return undefined;
-  // In characters, as the databases count.
-  const [first, last] = [Array.from(beginning).length, Array.from(end).length];
-  return sql`(length(model) > ${sql.lit(first + last)}
-    and substr(model, 1, ${sql.lit(first)}) = ${beginning}
-    and substr(model, length(model) - ${sql.lit(last - 1)}) = ${end})`;
-}
-
-function isOfAny(entries: readonly string[] = []): RawBuilder<unknown> {
-  if (entries.length === 0) return sql`(1 = 0)`;
-  const names = sql.join(entries.map((entry) => sql`${entry}`));
-  return sql`(model in (${names}) or ${anyOf(entries.flatMap((entry) => isOfPattern(entry) ?? []))})`;
-}
-
-/** As a balanced tree: SQLite bounds the depth of an expression, and a chain of a thousand is too deep. */
-function anyOf(conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
-  const [first = sql`1 = 0`] = conditions;
-  if (conditions.length < 2) return first;
-  const half = Math.ceil(conditions.length / 2);
-  return sql`(${anyOf(conditions.slice(0, half))} or ${anyOf(conditions.slice(half))})`;
-}
-
-function prefixes(lineage: string): RawBuilder<unknown> {
-  return sql`select prefix from keys where prefix = ${lineage}
-    union select prefix from key_lineages where first = ${lineage}`;
 }
 
 /** Where an earlier version wrote a row, the holder has the tier and the team of the present. */
@@ -283,10 +199,6 @@ function additionTo(table: string, key: readonly string[], textsOf: (row: UsageR
       }
     }
   };
-}
-
-function total(of: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`cast(case when sum(${of}) > ${MAX} then ${MAX} else coalesce(sum(${of}), 0) end as bigint)`;
 }
 
 function capped(sum: bigint): number {
