@@ -108,10 +108,6 @@ export class Connection {
     if (this.#hasEnded && this.#rejection === undefined && !exchange.request.complete) this.socket.destroy();
   }
 
-  get isOverloaded(): boolean {
-    return this.#shared.isOverloaded();
-  }
-
   /**
    * Calls back after all data received so far was read. After a FIN the client is probed first: if it has left, the connection is
    * closed by then and its exchange stopped.

@@ -95,13 +95,14 @@ interface OverloadControlOptions {
   /** Default: measures this process. */
   readonly measure?: () => Load;
   /** Accept queue of the public listener. */
-  readonly acceptQueue?: Pick<AcceptQueue, 'isOverloaded' | 'takeReport'>;
+  readonly acceptQueue?: Pick<AcceptQueue, 'isOverloaded' | 'takeReport' | 'waitMs'>;
 }
 
 /** Length of a window. */
 const WINDOW_MS = 250;
-/** Above this event loop delay, a client may have disconnected before its request is read. */
+/** Above this event loop delay, or this wait in the accept queue, a client may have disconnected before its request is read. */
 const LATE_MS = 20;
+const LONG_WAIT_MS = 100;
 /** `retry-after`: a second, plus up to four more in proportion to the rejected share. */
 const RETRY_MS = 1_000;
 const RETRY_SPAN_MS = 4_000;
@@ -141,7 +142,9 @@ export class OverloadControl {
 
   /** Whether requests may be read long after they were sent; it is true before requests are rejected. */
   get isLate(): boolean {
-    return this.#delayMs > LATE_MS || this.#options.acceptQueue?.isOverloaded === true;
+    const { acceptQueue } = this.#options;
+    if (this.#delayMs > LATE_MS) return true;
+    return acceptQueue !== undefined && (acceptQueue.waitMs > LONG_WAIT_MS || acceptQueue.isOverloaded);
   }
 
   /** Wraps a handler. @returns a handler that throws GatewayError `overloaded` for rejected requests */

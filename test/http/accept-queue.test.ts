@@ -16,6 +16,9 @@ class Simulation {
   served = 0;
   rejected = 0;
   longestWait = 0;
+  /** Waits of served connections, and the shortest of a rejected one. */
+  readonly servedWaits: number[] = [];
+  shortestRejected = Number.POSITIVE_INFINITY;
   readonly queue: AcceptQueue;
   /** Times of arrival. */
   readonly #arrivals: number[] = [];
@@ -46,8 +49,14 @@ class Simulation {
     if (arrived !== undefined) {
       this.longestWait = Math.max(this.longestWait, this.now - arrived);
       const isRejected = this.queue.accept();
-      if (isRejected) this.rejected += 1;
-      else this.served += 1;
+      const waited = this.now - arrived;
+      if (isRejected) {
+        this.rejected += 1;
+        this.shortestRejected = Math.min(this.shortestRejected, waited);
+      } else {
+        this.served += 1;
+        this.servedWaits.push(waited);
+      }
       took = isRejected ? rejectMs : ms;
     }
     this.now += took;
@@ -82,6 +91,59 @@ describe('the accept queue', () => {
     expect(process.length).toBeLessThan(20);
     process.load(40, 5_000, 20, 0.05);
     expect(process.queue.isOverloaded).toBe(false);
+  });
+
+  test.each([
+    ['short of CPU', 0.05, 20],
+    ['with its CPU', 1, 2],
+  ])(
+    'of a process %s is served from without a pause under any overload: who waited too long is rejected, no one else',
+    (_, share, serveMs) => {
+      const process = new Simulation();
+      const rate = 3_000 / serveMs;
+      // Until rejecting has begun, and the queue has been cut.
+      process.load(rate, 8_000, serveMs, share);
+      const { served } = process;
+      process.servedWaits.length = 0;
+      let longestPause = 0;
+      let servedAt = process.now;
+      const end = process.now + 10_000;
+      while (process.now < end) {
+        const before = process.served;
+        process.load(rate, serveMs, serveMs, share);
+        if (process.served === before) continue;
+        longestPause = Math.max(longestPause, process.now - servedAt);
+        servedAt = process.now;
+      }
+      // What rejecting the rest leaves: two thirds of the load at a tenth of the time of serving.
+      expect(process.served - served).toBeGreaterThan((10_000 / serveMs) * 0.7);
+      expect(longestPause).toBeLessThan(20 * serveMs);
+      expect(Math.max(...process.servedWaits)).toBeLessThan(750);
+      expect(process.shortestRejected).toBeGreaterThan(500);
+    },
+  );
+
+  test('knows the wait of each connection to an eighth of a second, and never overestimates it', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.record({ count: fc.nat(60), ms: fc.integer({ min: 1, max: 40 }) }), {
+          minLength: 1,
+          maxLength: 400,
+        }),
+        (steps) => {
+          const process = new Simulation();
+          for (const { count, ms } of steps) {
+            process.arrive(count);
+            const seen = process.servedWaits.length;
+            process.tick(ms, 1);
+            const waited = process.servedWaits[seen];
+            if (waited === undefined) continue;
+            expect(process.queue.waitMs).toBeLessThanOrEqual(waited);
+            expect(process.queue.waitMs).toBeGreaterThanOrEqual(waited - 125 - 2 * 40);
+          }
+        },
+      ),
+    );
   });
 
   test('rejects nothing of a burst, whether it is served at once or by a process short of CPU', () => {
@@ -145,7 +207,7 @@ describe('the accept queue', () => {
     expect([process.rejected, process.length]).toEqual([0, 20]);
   });
 
-  test('of a process that has its CPU may take three seconds, and no more', () => {
+  test('of a process that has its CPU may be late for a second and a half, and no more', () => {
     const process = new Simulation();
     process.load(200, 30_000, 20, 1);
     expect(process.rejected).toBeGreaterThan(0);

@@ -1,6 +1,6 @@
-// Admission control on the kernel's accept queue: estimates its wait and decides when to reject new connections. Node accepts one
-// connection per event-loop tick, in order of arrival. Under overload, serving in that order answers only clients that are about to
-// give up; so, as in CoDel, a queue that is too long is rejected as a whole, cheaply, and later connections are served in time.
+// Admission control on the kernel's accept queue: knows how long each connection waited in it, and decides which to reject. Node
+// accepts one connection per event-loop tick, in order of arrival. Under overload, serving in that order answers only clients that are
+// about to give up; so, as in CoDel, a connection that waited too long is rejected, cheaply, and those behind it are served in time.
 
 /** Backlog of the accept queue. Beyond it the kernel drops SYNs, and clients retry after a second. */
 export const BACKLOG = 1_024;
@@ -23,10 +23,11 @@ const MIN_LENGTH = 50;
 const STARVED_SHARE = 0.3;
 /** A process is not short of CPU if it accepts a full queue within this multiple of the limit. */
 const BACKLOG_FACTOR = 10;
-/** Without CPU shortage, waits may reach this multiple of the limit, and for as long, so that a burst is served. */
-const BURST_FACTOR = 6;
-/** After this multiple of the limit, rejecting is suspended if it does not help. */
+/** Without CPU shortage, connections may wait too long for this multiple of the limit, so that a burst is served. */
+const BURST_FACTOR = 3;
+/** After this multiple of the limit, rejecting is suspended if connections still wait for longer than `HELPED_FACTOR` of it. */
 const REJECT_FACTOR = 6;
+const HELPED_FACTOR = 2;
 /** The queue fills and empties in cycles, so overload lasts until no rejection for this long. */
 const OVERLOADED_MS = 5_000;
 
@@ -45,7 +46,7 @@ interface AcceptQueueOptions {
 
 /** Figures since the last report. */
 interface AcceptQueueReport {
-  /** Longest estimated wait, in milliseconds. */
+  /** Longest wait of an accepted connection, in milliseconds. */
   readonly waitMs: number;
   /** Number of rejected connections. */
   readonly rejected: number;
@@ -61,6 +62,12 @@ interface Sample {
   readonly total: number;
 }
 
+/** At this time, so many connections had arrived since the start. */
+interface Arrivals {
+  readonly at: number;
+  readonly count: number;
+}
+
 export class AcceptQueue {
   readonly #length: () => number | undefined;
   readonly #open: () => number;
@@ -70,12 +77,18 @@ export class AcceptQueue {
   readonly #onTickEnd = () => this.#endTick();
   #hasAccepted = false;
   #accepted = 0;
-  /** When the queue was last found empty; undefined while it is. */
-  #busySince: number | undefined;
+  /** The queue is not empty. */
+  #isBusy = false;
+  /** Start of the time in which all accepted connections waited for longer than the limit. */
+  #lateSince: number | undefined;
   #measureAt = 0;
   #sample: Sample | undefined;
-  /** Set while rejecting: its start, and the earlier service rate in connections per millisecond. */
-  #rejecting: { readonly since: number; readonly rate: number } | undefined;
+  /** Measurements that a waiting connection had arrived by, in order: their distance bounds the error of its wait. */
+  readonly #arrivals: Arrivals[] = [];
+  /** Of the connection accepted last. */
+  #waitMs = 0;
+  /** Start of rejecting; undefined while every connection is served. */
+  #rejectingSince: number | undefined;
   #rejectedAt = Number.NEGATIVE_INFINITY;
   #report = { waitMs: 0, rejected: 0 };
 
@@ -92,20 +105,28 @@ export class AcceptQueue {
     return this.#now() - this.#rejectedAt < OVERLOADED_MS;
   }
 
+  /** Milliseconds that the connection accepted last waited at least. */
+  get waitMs(): number {
+    return this.#waitMs;
+  }
+
   /** Call for each accepted connection. @returns whether to reject it */
   accept(): boolean {
     const now = this.#now();
     this.#accepted += 1;
     this.#hasAccepted = true;
-    if (this.#busySince === undefined) {
-      this.#busySince = now;
+    if (!this.#isBusy) {
+      this.#isBusy = true;
       this.#measureAt = now + MAX_WAIT_MS * MEASURE_FACTOR;
       this.#atTickEnd(this.#onTickEnd);
     } else if (now >= this.#measureAt) {
       this.#measureAt = now + MAX_WAIT_MS * MEASURE_FACTOR;
-      this.#measure(now, now - this.#busySince);
+      this.#measure(now);
     }
-    if (this.#rejecting === undefined) return false;
+    this.#waitMs = this.#waited(now);
+    this.#lateSince = this.#waitMs > MAX_WAIT_MS ? (this.#lateSince ?? now) : undefined;
+    this.#report.waitMs = Math.max(this.#report.waitMs, this.#waitMs);
+    if (this.#rejectingSince === undefined || this.#lateSince === undefined) return false;
     this.#report.rejected += 1;
     this.#rejectedAt = now;
     return true;
@@ -118,14 +139,27 @@ export class AcceptQueue {
     return report;
   }
 
-  #measure(now: number, busyMs: number): void {
+  /** The wait of the connection accepted last: it arrived before the first measurement that counts it. */
+  #waited(now: number): number {
+    const arrivals = this.#arrivals;
+    let first = arrivals[0];
+    while (first !== undefined && first.count < this.#accepted) {
+      arrivals.shift();
+      first = arrivals[0];
+    }
+    return first === undefined ? 0 : now - first.at;
+  }
+
+  #measure(now: number): void {
     const length = this.#length();
     if (length === undefined) return;
-    if (this.#rejecting !== undefined) {
-      const { since, rate } = this.#rejecting;
-      const isOver = now - since > MAX_WAIT_MS * REJECT_FACTOR;
-      if (!isOver && length / rate >= MAX_WAIT_MS * SHORT_FACTOR) return;
-      this.#rejecting = undefined;
+    this.#arrivals.push({ at: now, count: this.#accepted + length });
+    if (this.#rejectingSince !== undefined) {
+      const isVain =
+        now - this.#rejectingSince > MAX_WAIT_MS * REJECT_FACTOR &&
+        this.#waited(now) > MAX_WAIT_MS * HELPED_FACTOR;
+      if (!isVain && this.#waited(now) >= MAX_WAIT_MS * SHORT_FACTOR) return;
+      this.#rejectingSince = undefined;
       this.#sample = undefined;
       return;
     }
@@ -140,18 +174,17 @@ export class AcceptQueue {
     this.#sample = sample;
     const accepted = sample.accepted - before.accepted;
     const rate = accepted / elapsed;
-    // Little's law: the wait of the last in the queue.
-    const wait = length / rate;
-    this.#report.waitMs = Math.max(this.#report.waitMs, wait);
     // A burst does not grow once it has arrived.
     const isGrowing =
       (length > before.length && total - before.total > accepted * GROWTH_SHARE) || length >= BACKLOG;
     if (length < MIN_LENGTH || !isGrowing) return;
     const isStarved =
       sample.cpuMs - before.cpuMs < elapsed * STARVED_SHARE && BACKLOG / rate > MAX_WAIT_MS * BACKLOG_FACTOR;
-    const burst = MAX_WAIT_MS * BURST_FACTOR;
-    if (isStarved ? wait > MAX_WAIT_MS : wait > burst && busyMs > burst)
-      this.#rejecting = { since: now, rate };
+    // Little's law: the wait of the last in the queue.
+    const isLate = isStarved
+      ? length / rate > MAX_WAIT_MS
+      : this.#lateSince !== undefined && now - this.#lateSince > MAX_WAIT_MS * BURST_FACTOR;
+    if (isLate) this.#rejectingSince = now;
   }
 
   #endTick(): void {
@@ -161,9 +194,12 @@ export class AcceptQueue {
       return;
     }
     // A tick without a new connection means that the queue is empty.
-    this.#busySince = undefined;
+    this.#isBusy = false;
+    this.#lateSince = undefined;
     this.#sample = undefined;
-    this.#rejecting = undefined;
+    this.#arrivals.length = 0;
+    this.#waitMs = 0;
+    this.#rejectingSince = undefined;
   }
 }
 

@@ -3,7 +3,7 @@
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
-import { GatewayError } from '../../errors.ts';
+import type { GatewayError } from '../../errors.ts';
 import { AccessRecord } from '../../telemetry/log/access-log.ts';
 import { holdsKey, maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { RequestSpan } from '../../telemetry/traces/tracer.ts';
@@ -14,11 +14,6 @@ const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 
 /** A request that takes longer than this before it is sent upstream checks first whether the client is still there. */
 const SLOW_MS = 100;
-/** Under overload, a request older than this is rejected in favour of newer ones. */
-const STALE_MS = 1_000;
-const STALE_RETRY_MS = 2_000;
-/** A body up to this size arrives together with its head. */
-const SMALL_BYTES = 64 * 1024;
 
 const ID_BYTES = 16;
 /** Random bytes for ids, drawn in bulk: a draw costs more than the rest of an id. */
@@ -92,7 +87,7 @@ export class Exchange {
   /** The body or response is large, so that other requests take precedence. */
   isLarge = false;
   /** Set by the connection. */
-  connection: { readonly isOverloaded: boolean; whenRead(callback: () => void): void } | undefined;
+  connection: { whenRead(callback: () => void): void } | undefined;
   /** Index in `Exchanges`, which owns it. */
   index: number | undefined;
   #stopReason: GatewayError | undefined;
@@ -146,22 +141,13 @@ export class Exchange {
   /**
    * Call before work that costs money. If the request has taken long, the client may have left with its FIN still unread; the
    * promise resolves after that check. Undefined if no check is needed.
-   * @throws the stop reason; GatewayError overloaded (rejects) if the request is stale under overload
+   * @throws the stop reason
    */
   checkClient(): Promise<void> | undefined {
     this.throwIfStopped();
     const { connection } = this;
     if (connection === undefined || this.elapsed < SLOW_MS) return undefined;
-    return new Promise<void>((resolve) => connection.whenRead(resolve)).then(() => {
-      this.throwIfStopped();
-      if (connection.isOverloaded && this.elapsed > STALE_MS && this.#isSmall)
-        throw new GatewayError('overloaded', undefined, { retryAfterMs: STALE_RETRY_MS });
-    });
-  }
-
-  /** Whether its age comes from the gateway, and not from a client that was still sending the body. */
-  get #isSmall(): boolean {
-    return Number(this.request.headers['content-length'] ?? 0) < SMALL_BYTES;
+    return new Promise<void>((resolve) => connection.whenRead(resolve)).then(() => this.throwIfStopped());
   }
 
   /** Calls `listener` once on stop, with the reason; not for an earlier stop, so check `stopReason` first. */

@@ -69,7 +69,7 @@ export function overloadMetrics(catalogue: MetricCatalogue, droppedLines: () => 
     }),
     acceptWait: catalogue.gauge('tollgate_accept_wait_seconds', {
       across: 'max',
-      meaning: 'Upper bound of the accept queue wait of new connections, in the last quarter of a second.',
+      meaning: 'Longest accept queue wait of a new connection, in the last quarter of a second.',
     }),
     heap: catalogue.gauge('tollgate_heap_share', {
       across: 'max',
