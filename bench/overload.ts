@@ -1,13 +1,16 @@
 // What is left of the gateway's work when it gets three times what it can do: answers a second that come whole and in time,
-// at rising loads that do not wait for answers, over kept connections and over a new one for each request. `node bench/overload.ts`;
-// `--help` says the rest.
+// at rising loads that do not wait for answers, over kept connections and over a new one for each request. The gateway gets a fixed
+// part of a processor: without, the sender of three times as many requests takes from it what it is measured by.
+// `node bench/overload.ts`; `--help` says the rest.
 import { mkdtempSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
+import { limitCpu } from '../test/process/cpu-quota.ts';
 import { tell } from './bench.ts';
+import { cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
 import { sdkRequest } from './load/sdk-request.ts';
 import { ALIAS } from './load/traffic.ts';
@@ -26,29 +29,34 @@ const BODY_BYTES = 512 * 1024;
 /** Connections that may wait for an answer at once; what would need more is not sent, and counts as failed. */
 const MAX_WAITING = 4_000;
 const SATURATING = 64;
+/** Of each load before it is measured: queues have filled, and what comes behind the end of a step is not counted. */
+const SETTLE_MS = 2_000;
+/** Without a quota, once. */
+const WARM_MS = 5_000;
 const STEPS = [0.5, 0.8, 1, 1.5, 3] as const;
 /** Percent of the peak that is left, in every run. */
 const GOAL = 95;
-const WHOLE = { runs: 5, seconds: 4 };
+const WHOLE = { runs: 5, seconds: 4, share: 50 };
 const KINDS = { 'kept connections': true, 'a new connection for each request': false } as const;
 
-const USAGE = `node bench/overload.ts [--runs N] [--seconds N] [--write]
+const USAGE = `node bench/overload.ts [--runs N] [--seconds N] [--share N] [--write]
 
   --runs N     runs of each kind, each from its own saturation (default 5)
-  --seconds N  length of a step (default 4)
+  --seconds N  measured length of a step, after ${SETTLE_MS / 1000} s at its rate (default ${WHOLE.seconds})
+  --share N    percent of a processor that the gateway gets (default ${WHOLE.share})
   --write      also write the figures into docs/performance.md
 
-Exit code 2 if in any run less than ${GOAL} % of the peak is left at ${STEPS.at(-1)} times saturation.
+Needs Linux, and better the right to make control groups (root). Exit code 2 if in any run less than ${GOAL} % of the peak is left at ${STEPS.at(-1)} times saturation.
 `;
 
 interface Round {
-  readonly sent: number;
   readonly good: number;
   readonly refused: number;
   readonly failed: number;
   /** Of the good ones, in milliseconds. */
   readonly p50: number;
   readonly p99: number;
+  readonly maxDelayMs: number;
 }
 
 class Load {
@@ -74,26 +82,24 @@ class Load {
   }
 
   /** As many as come back from `connections` clients that each wait for their answer: what saturates it. */
-  async closed(connections: number, ms: number): Promise<Round> {
-    const tally = new Tally();
-    const end = performance.now() + ms;
+  async closed(connections: number, tally: Tally): Promise<Round> {
     const client = async () => {
-      while (performance.now() < end) await this.#ask(tally);
+      while (performance.now() < tally.end) await this.#ask(tally);
     };
     await Promise.all(Array.from({ length: connections }, client));
     return tally.round();
   }
 
   /** `rate` a second, whatever comes back. */
-  async open(rate: number, ms: number): Promise<Round> {
-    const tally = new Tally();
+  async open(rate: number, tally: Tally): Promise<Round> {
     const started = performance.now();
     const asked: Promise<void>[] = [];
-    for (let sent = 0; performance.now() - started < ms; ) {
+    for (let sent = 0; performance.now() < tally.end; ) {
       const due = ((performance.now() - started) / 1000) * rate;
+      tally.maxDelayMs = Math.max(tally.maxDelayMs, ((due - sent) / rate) * 1000);
       for (; sent < due; sent += 1) {
         if (this.#waiting < MAX_WAITING) asked.push(this.#ask(tally));
-        else tally.failed += 1;
+        else tally.add('failed');
       }
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
@@ -110,12 +116,11 @@ class Load {
     const begun = performance.now();
     return new Promise((resolve) => {
       let isOver = false;
-      const end = (outcome: 'good' | 'refused' | 'failed') => {
+      const end = (outcome: Outcome) => {
         if (isOver) return;
         isOver = true;
         this.#waiting -= 1;
-        if (outcome === 'good') tally.times.push(performance.now() - begun);
-        tally[outcome] += 1;
+        tally.add(outcome, begun);
         resolve();
       };
       const request = http.request(this.#target, (response) => {
@@ -136,34 +141,55 @@ class Load {
   }
 }
 
+type Outcome = 'good' | 'refused' | 'failed';
+
+/** What ends within `ms`, after a time in which it is not counted. */
 class Tally {
-  good = 0;
-  refused = 0;
-  failed = 0;
-  readonly times: number[] = [];
+  readonly #start = performance.now() + SETTLE_MS;
+  readonly end: number;
+  /** Longest time by which the sender was behind its plan: far below the patience, or the sender was short of CPU. */
+  maxDelayMs = 0;
+  readonly #counts = { good: 0, refused: 0, failed: 0 };
+  readonly #times: number[] = [];
+
+  constructor(ms: number) {
+    this.end = this.#start + ms;
+  }
+
+  add(outcome: Outcome, begun = Number.NEGATIVE_INFINITY): void {
+    const now = performance.now();
+    if (now < this.#start || now >= this.end) return;
+    // Timers of a busy sender are late, too.
+    const isLate = outcome === 'good' && now - begun > PATIENCE_MS;
+    this.#counts[isLate ? 'failed' : outcome] += 1;
+    if (outcome === 'good' && !isLate) this.#times.push(now - begun);
+  }
 
   round(): Round {
-    const sorted = [...this.times].sort((a, b) => a - b);
+    const sorted = this.#times.toSorted((a, b) => a - b);
     const at = (share: number) => Math.round(sorted[Math.floor(sorted.length * share)] ?? 0);
-    const { good, refused, failed } = this;
-    return { sent: good + refused + failed, good, refused, failed, p50: at(0.5), p99: at(0.99) };
+    return { ...this.#counts, p50: at(0.5), p99: at(0.99), maxDelayMs: this.maxDelayMs };
   }
 }
 
 interface Options {
   readonly runs: number;
   readonly seconds: number;
+  /** Percent. */
+  readonly share: number;
 }
 
 /** One run of one kind: what saturates it, the most that it did at any load, and what it did at the highest. */
-async function measure(load: Load, name: string, seconds: number): Promise<Sample> {
+async function measure(load: Load, name: string, seconds: number, pid: number): Promise<Sample> {
   const ms = seconds * 1000;
-  await load.closed(SATURATING, 2_000);
-  const saturation = (await load.closed(SATURATING, ms)).good / seconds;
+  const saturation = (await load.closed(SATURATING, new Tally(ms))).good / seconds;
   let peak = saturation;
   let last: Round | undefined;
+  let cpu = 0;
   for (const step of STEPS) {
-    last = await load.open(saturation * step, ms);
+    const [before, started] = [cpuMicroseconds(pid), performance.now()];
+    last = await load.open(saturation * step, new Tally(ms));
+    cpu = (cpuMicroseconds(pid) - before) / 1000 / (performance.now() - started);
     peak = Math.max(peak, last.good / seconds);
     tell(
       `${name}, ${step}x: ${(last.good / seconds).toFixed(0)} good a second (p99 ${last.p99} ms), ` +
@@ -178,12 +204,14 @@ async function measure(load: Load, name: string, seconds: number): Promise<Sampl
     share: (100 * each(last?.good)) / peak,
     refused: each(last?.refused),
     failed: each(last?.failed),
+    cpu: 100 * cpu,
+    behind_ms: last?.maxDelayMs,
     p50_ms: last?.p50,
     p99_ms: last?.p99,
   };
 }
 
-async function run({ runs, seconds }: Options): Promise<Map<string, Sample[]>> {
+async function run({ runs, seconds, share }: Options): Promise<Map<string, Sample[]>> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'));
   const processes = new Processes();
   try {
@@ -191,11 +219,17 @@ async function run({ runs, seconds }: Options): Promise<Map<string, Sample[]>> {
     const ports = { upstream: port, largeUpstream: port };
     const options = { folder: join(folder, 'gateway'), files: 2 * MAX_WAITING, ...ports };
     const gateway = await startGateway(processes, options);
+    const [pid = 0] = gateway.pids;
+    const warming = new Load(gateway.url, gateway.key, true);
+    await warming.closed(SATURATING, new Tally(WARM_MS));
+    warming.close();
+    await using quota = await limitCpu(pid, share / 100);
+    tell(`the gateway gets ${share} % of a processor, by ${quota.by}`);
     const results = new Map<string, Sample[]>(Object.keys(KINDS).map((name) => [name, []]));
     for (let number = 1; number <= runs; number += 1) {
       for (const [name, keepAlive] of Object.entries(KINDS)) {
         const load = new Load(gateway.url, gateway.key, keepAlive);
-        results.get(name)?.push(await measure(load, `${number}/${runs} ${name}`, seconds));
+        results.get(name)?.push(await measure(load, `${number}/${runs} ${name}`, seconds, pid));
         load.close();
       }
     }
@@ -213,6 +247,7 @@ async function main(argv: string[]): Promise<number> {
     options: {
       runs: { type: 'string', default: `${WHOLE.runs}` },
       seconds: { type: 'string', default: `${WHOLE.seconds}` },
+      share: { type: 'string', default: `${WHOLE.share}` },
       write: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
@@ -221,8 +256,8 @@ async function main(argv: string[]): Promise<number> {
     process.stdout.write(USAGE);
     return 0;
   }
-  const number = (name: 'runs' | 'seconds') => wholeNumber(name, values[name], 1_000);
-  const options = { runs: number('runs'), seconds: number('seconds') };
+  const number = (name: 'runs' | 'seconds' | 'share') => wholeNumber(name, values[name], 1_000);
+  const options = { runs: number('runs'), seconds: number('seconds'), share: number('share') };
   const load = loadBefore();
   const rows = rowsOf(await run(options));
   const section: Section = {
@@ -237,6 +272,8 @@ async function main(argv: string[]): Promise<number> {
       { field: 'refused', heading: 'refused/s', digits: 0 },
       { field: 'failed', heading: 'failed or late/s', digits: 0 },
       { field: 'p99_ms', heading: 'p99 ms', digits: 0 },
+      { field: 'cpu', heading: 'of a processor', digits: 0, unit: ' %' },
+      { field: 'behind_ms', heading: 'sender behind, ms', digits: 0 },
     ],
     rows,
   };
