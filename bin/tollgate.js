@@ -2,9 +2,7 @@
 // Starts Tollgate from dist/ in the published package, from src/ in a checkout, or from its dist/ if that is newer. It finds a
 // Node that is new enough and hands over; arguments and exit codes are src/main.ts's. Plain JavaScript, because an old Node
 // must be able to read it.
-import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import module from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -19,10 +17,18 @@ const OLDEST = [
 /**
  * V8 flags of a serving process, by version of V8: with a flag that it does not know, Node does not start. The Dockerfile has them, too.
  * Compilers get pages that are given back, where `malloc` keeps the most that each thread ever needed; and garbage is collected, and
- * its pages given back, 2 s after the work instead of 8.
+ * its pages given back, 2 s after the work instead of 8. The heap of a start is not collected in full while it grows.
  */
 const SERVE_FLAGS = new Map([
-  ['14.6', ['--managed-zone-memory', '--memory-reducer-delay-ms=2000', '--memory-pool-timeout=2']],
+  [
+    '14.6',
+    [
+      '--managed-zone-memory',
+      '--memory-reducer-delay-ms=2000',
+      '--memory-pool-timeout=2',
+      '--initial-old-space-size=64',
+    ],
+  ],
 ]);
 /** Set for the second Node, so that a wrong binary can never start itself again and again. */
 const MARK = 'TOLLGATE_SECOND_NODE';
@@ -44,7 +50,7 @@ if (isNewEnough(process.versions.node)) {
     );
     process.exitCode = 1;
   } else {
-    runWith(node);
+    await runWith(node);
   }
 }
 
@@ -76,6 +82,7 @@ function takeFlags() {
 
 async function run() {
   // Most of a start is compiling; what was compiled once is kept in the folder for temporary files.
+  const { default: module } = await import('node:module');
   module.enableCompileCache?.();
   const entry = entryFile();
   if (entry === undefined) {
@@ -122,7 +129,8 @@ function findNode() {
 }
 
 /** Runs this file again with another Node, and is to the outside what that process is: streams, signals, exit code. */
-function runWith(node) {
+async function runWith(node) {
+  const { spawn } = await import('node:child_process');
   const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
     stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
     env: { ...process.env, [MARK]: '1' },

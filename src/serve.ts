@@ -1,12 +1,13 @@
 // `tollgate serve`: starts the gateway, and owns its signals and exit codes.
+import { availableParallelism } from 'node:os';
 import { type App, type AppOptions, loadFiles, startApp } from './app.ts';
 import { CONFIG, command, type Definition, flag } from './cli/program/command.ts';
 import type { CommandRunner } from './console/console-desk.ts';
 import { VERSION } from './package-files.ts';
 import { releaseStartMemory, tuneHeap } from './process/heap-tuning.ts';
-import { type Primary, startPrimary, workerCount } from './process/primary.ts';
+import type { Primary } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
-import { runWorker, workerNumber } from './process/worker.ts';
+import { WORKER_VARIABLE } from './process/worker-messages.ts';
 import { startFault } from './start-fault.ts';
 import { openStore } from './store/open.ts';
 import { createLogger, type Logger, writeWorkerLines } from './telemetry/log/logger.ts';
@@ -60,15 +61,21 @@ async function start(
   const { config } = loaded;
   // Only once, here: a worker that restarts later must not replace a store that has disappeared.
   if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
-  if (workerCount(config.static.workers) === 1)
-    return startServing({ configFile: file, env, logger, loaded, commands });
+  const { workers } = config.static;
+  // `auto` is the number of available CPUs, with the container's limit applied.
+  const count = workers === 'auto' ? availableParallelism() : workers;
+  if (count === 1) return startServing({ configFile: file, env, logger, loaded, commands });
   const args = ['serve', '--config', file];
+  const { startPrimary } = await import('./process/primary.ts');
   const program = { version: VERSION, exec, args, commands };
-  return startPrimary({ ...loaded, ...program, env, logger, onLines: writeWorkerLines });
+  return startPrimary({ ...loaded, ...program, count, env, logger, onLines: writeWorkerLines });
 }
 
-/** Runs as a worker: the primary controls everything except the log. */
-async function serveAsWorker(file: string, number: number): Promise<number> {
+/** Runs as a worker: the primary controls everything except the log. @returns undefined where this process is none */
+async function serveAsWorker(file: string): Promise<number | undefined> {
+  const { runWorker, workerNumber } = await import('./process/worker.ts');
+  const number = workerNumber(process.env);
+  if (number === undefined) return undefined;
   const logger = createLogger().child({ worker: number });
   const { env } = process;
   const code = await runWorker({
@@ -83,8 +90,8 @@ async function serveAsWorker(file: string, number: number): Promise<number> {
 }
 
 async function serve(file: string, isNewStore: boolean, program: ServedProgram): Promise<number> {
-  const number = workerNumber(process.env);
-  if (number !== undefined) return serveAsWorker(file, number);
+  const code = WORKER_VARIABLE in process.env ? await serveAsWorker(file) : undefined;
+  if (code !== undefined) return code;
   const signals = new Signals();
   // A closed terminal must not end the gateway.
   process.stderr.on('error', () => undefined);

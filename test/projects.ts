@@ -9,7 +9,7 @@ import { parseSync } from 'vite';
 
 /** Modules that open sockets or start processes and threads. */
 const SYSTEM_MODULES =
-  /^(node:(net|http|https|http2|tls|dgram|child_process|worker_threads|cluster)|ai|ioredis|openai|pg|playwright-core|undici|ws|@ai-sdk\/.*|@langchain\/.*)$/;
+  /^(node:(net|http|https|http2|tls|dgram|child_process|worker_threads|cluster)|ai|ioredis|openai|pg|playwright-core|undici(\/.*)?|ws|@ai-sdk\/.*|@langchain\/.*)$/;
 /** Programs, and the files that assemble the gateway out of its parts. */
 const SYSTEM_FILES =
   /^(src\/(app|main)\.ts|src\/upstream\/http\/http-transport\.ts|(bench|bin|examples|tools)\/.*)$/;

@@ -1,6 +1,7 @@
 // Builds `dist/`: the code of `src/` and of its packages in a few files, which start in a third of the time of five hundred, and what is
 // no code beside them. `--packages=outside` leaves packages outside, for the published package: whoever installs it may get newer ones.
 import { cpSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
@@ -32,7 +33,8 @@ await bundle.write({
   format: 'esm',
   chunkFileNames: '[name]-[hash].js',
   minify: false,
-  plugins: [{ name: 'start', renderChunk: (code) => inAscii(withoutFetch(code)) }],
+  comments: { legal: true, annotation: false, jsdoc: false },
+  plugins: [{ name: 'start', renderChunk: (code) => inAscii(withLazyBuiltins(code)) }],
 });
 await bundle.close();
 for (const file of readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).filter((name) =>
@@ -43,16 +45,20 @@ for (const file of readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).fi
 rmSync(OUT, { recursive: true, force: true });
 renameSync(NEW, OUT);
 
-/** Node reads all exports of a module of its own that is imported. Some of `node:http` load the `fetch` of Node, which a gateway does not use. */
-function withoutFetch(code: string): string {
+/**
+ * Node reads all exports of a module of its own that is imported, and some of them load further modules: those of `node:http` the
+ * `fetch` of Node, those of `node:util` its MIME types and differences of texts. `process.getBuiltinModule` reads none.
+ */
+function withLazyBuiltins(code: string): string {
   return code.replace(
-    /^import (?:(\w+)(?:, )?)?(?:\{ (.+) \})? from "(?:node:)?http";$/gm,
-    (_, whole: string | undefined, names: string | undefined) => {
-      const http = 'process.getBuiltinModule("node:http")';
-      const named = names?.replaceAll(' as ', ': ');
+    /^import (?:(\w[\w$]*)(?:, )?|\* as (\w[\w$]*))?(?:\{ (.+) \})? from "((?:node:)?[a-z_/0-9]+)";$/gm,
+    (line: string, whole?: string, namespace?: string, names?: string, module = '') => {
+      if (!isBuiltin(module)) return line;
+      const builtin = `globalThis.process.getBuiltinModule("${module}")`;
+      const name = whole ?? namespace;
       return [
-        ...(whole === undefined ? [] : [`const ${whole} = ${http};`]),
-        ...(named === undefined ? [] : [`const { ${named} } = ${http};`]),
+        ...(name === undefined ? [] : [`const ${name} = ${builtin};`]),
+        ...(names === undefined ? [] : [`const { ${names.replaceAll(' as ', ': ')} } = ${builtin};`]),
       ].join(' ');
     },
   );

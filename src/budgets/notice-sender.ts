@@ -1,7 +1,6 @@
 // Sends budget notices to the webhook of the operator. They wait in the store, so that a replica that ends loses none and a receiver that
 // is away gets them later: each is sent at least once, by one replica at a time.
 import { createHmac } from 'node:crypto';
-import { fetch } from 'undici';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { withDeadline } from '../deadline.ts';
 import type { BudgetStore, DueNotice } from '../store/budget-record.ts';
@@ -138,7 +137,8 @@ export class NoticeSender {
 
   /** @throws Error for any answer but 2xx. Its text is not read: it may be anything */
   async #post(body: string, { url, secret }: BudgetWebhook): Promise<void> {
-    const dispatcher = this.#options.outbound.dispatcherFor(new URL(url));
+    const { fetch } = await import('undici');
+    const dispatcher = await this.#options.outbound.dispatcherFor(new URL(url));
     const abort = new AbortController();
     try {
       const request = fetch(url, {

@@ -3,7 +3,6 @@
 import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
-import { createProxyServer } from 'http-proxy-3';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import { bodyTooLarge } from '../http/body/read-body.ts';
@@ -48,7 +47,9 @@ export interface PipedAnswer {
 
 /** @throws GatewayError (rejects) of the upstream or of the client's body, or the stop reason of the exchange */
 export function pipe(order: PipeOrder): Promise<PipedAnswer> {
-  return new Promise((resolve, reject) => new Pipe(order, resolve, reject).begin());
+  return new Promise((resolve, reject) => {
+    new Pipe(order, resolve, reject).begin();
+  });
 }
 
 /** Counts the client's bytes, enforces the limit, and records when the last ones arrived. */
@@ -105,6 +106,10 @@ class Pipe {
   }
 
   begin(): void {
+    this.#send().catch((cause: unknown) => this.#fail(wrapError(cause, 'internal_error')));
+  }
+
+  async #send(): Promise<void> {
     const { exchange, upstream, body } = this.#order;
     const { config } = upstream;
     const { connect, headers = config.timeouts.total, idle } = config.timeouts;
@@ -117,6 +122,10 @@ class Pipe {
       return;
     }
     exchange.onStop(this.#onStop);
+    const buffer = this.#body(idle);
+    // Loaded with the first call: it brings HTTP/2, which nothing else here needs.
+    const { createProxyServer } = await import('http-proxy-3');
+    if (this.#isOver) return;
     const proxy = createProxyServer({});
     proxy.on('proxyReq', (request) => {
       this.#request = request;
@@ -138,7 +147,7 @@ class Pipe {
       // http-proxy-3 would forward every header, and would leave the client waiting after a cut answer.
       selfHandleResponse: true,
       connectTimeout: connect,
-      buffer: this.#body(idle),
+      buffer,
     };
     if (Buffer.isBuffer(body)) this.#await(connect + headers);
     else if (body instanceof Readable) this.#await(config.timeouts.total);

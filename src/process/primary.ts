@@ -1,9 +1,8 @@
 // The primary process of several workers: reads the configuration, runs the admin listener, and forwards reloads and shutdown.
 // It serves no requests, and opens the store only for the console.
 import cluster from 'node:cluster';
-import { availableParallelism } from 'node:os';
 import { httpUrl } from '../config/schema/addresses.ts';
-import type { Config, StaticConfig } from '../config/schema/config-schema.ts';
+import type { Config } from '../config/schema/config-schema.ts';
 import { AdminConsole } from '../console/admin-console.ts';
 import type { CommandRunner } from '../console/console-desk.ts';
 import { AdminServer } from '../http/admin/admin-listener.ts';
@@ -26,6 +25,8 @@ const REPORT_TIMEOUT_MS = 2_000;
 const CLOSE_MS = 30_000;
 
 interface PrimaryOptions extends LoadedConfig {
+  /** Number of workers. */
+  readonly count: number;
   readonly env: NodeJS.ProcessEnv;
   readonly logger: Logger;
   readonly version: string;
@@ -50,17 +51,12 @@ export interface Primary {
   close(): Promise<boolean>;
 }
 
-/** Number of serving processes: `auto` is the number of available CPUs, with the container's limit applied. */
-export function workerCount(workers: StaticConfig['workers']): number {
-  return workers === 'auto' ? availableParallelism() : workers;
-}
-
 /**
  * Starts the workers. Resolves when the first one serves.
  * @throws WorkersStartError, or the system's error when the admin port is taken
  */
 export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
-  const { config: first, source, files, env, logger, version } = options;
+  const { config: first, source, files, count, env, logger, version } = options;
   const started = performance.now();
   setUpCluster(options);
   const metrics = createMetrics();
@@ -78,7 +74,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     metrics: metrics.config,
   });
   const workers = new Workers({
-    count: workerCount(first.static.workers),
+    count,
     begin: () => ({
       file: first.file,
       first: source.bytes,

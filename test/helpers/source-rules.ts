@@ -57,6 +57,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   cli: [['cli/explain', 'cli/upstreams', 'cli/usage'], ['cli/owners'], ['cli'], ['cli/program']],
   console: [
     ['console/admin-console.ts'],
+    ['console/console-server.ts'],
     ['console/pages'],
     ['console/console-page.ts'],
     ['console/api'],

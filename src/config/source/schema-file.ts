@@ -35,7 +35,8 @@ export class SchemaFile<Schema extends z.ZodType> {
     if (tree === undefined) throw errorOf(this.#toFaults(marks, undefined));
     this.tree = tree;
     this.files = files;
-    const parsed = schema.safeParse(inputOf(tree, schema));
+    // Once per file: code that zod generates for a schema would be compiled for one call.
+    const parsed = schema.safeParse(inputOf(tree, schema), { jitless: true });
     this.output = parsed.success ? parsed.data : undefined;
     const issues = parsed.error?.issues ?? [];
     this.marks = [

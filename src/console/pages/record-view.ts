@@ -6,13 +6,13 @@ import { CSRF_FIELD, requireRole } from '../console-identity.ts';
 import type { ConsoleRequest } from '../console-page.ts';
 import { faultyField } from './form-rejection.ts';
 
-const NUMBER = new Intl.NumberFormat('en-US', { maximumFractionDigits: 6 });
+const NUMBER = { maximumFractionDigits: 6 };
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
 
 /** A value of a record: `–` for none, times to the minute in UTC. */
 export function shown(value: unknown): Html {
   if (value === null || value === undefined || value === '') return html`–`;
-  if (typeof value === 'number') return html`${NUMBER.format(value)}`;
+  if (typeof value === 'number') return html`${value.toLocaleString('en-US', NUMBER)}`;
   if (typeof value === 'boolean') return html`${value ? 'yes' : 'no'}`;
   if (typeof value === 'string') {
     if (!TIME.test(value)) return html`${value}`;

@@ -1,7 +1,11 @@
 // Errors of sockets, of Node and of the response parser as the gateway's errors.
-import { errors } from 'undici';
 import { GatewayError } from '../../errors.ts';
-import { isCertificateRejected, isExhausted, isTlsFailure } from '../outbound/socket-errors.ts';
+import {
+  isCertificateRejected,
+  isConnectTimeout,
+  isExhausted,
+  isTlsFailure,
+} from '../outbound/socket-errors.ts';
 import { InvalidResponse } from './response-head.ts';
 
 export function invalidResponse(cause: unknown): GatewayError {
@@ -11,7 +15,7 @@ export function invalidResponse(cause: unknown): GatewayError {
 /** Maps an error of the socket or parser to a gateway error. The cause may hold addresses; it is only logged. */
 export function wrapTransportError(cause: Error): GatewayError {
   if (cause instanceof GatewayError) return cause;
-  if (cause instanceof errors.ConnectTimeoutError) {
+  if (isConnectTimeout(cause)) {
     return new GatewayError('upstream_timeout', undefined, { cause });
   }
   // Not the upstream's fault.

@@ -2,7 +2,8 @@
 // configuration.
 import { type LookupFunction, type OnReadOpts, Socket } from 'node:net';
 import { createSecureContext, type SecureContext } from 'node:tls';
-import { buildConnector } from 'undici';
+import type { buildConnector } from 'undici';
+import createConnector from 'undici/lib/core/connect.js';
 import type { OutboundRules, TlsConfig } from '../../config/schema/outbound-schema.ts';
 import { proxyFor } from '../../config/source/outbound-rules.ts';
 import type { Connect } from './connect.ts';
@@ -92,7 +93,7 @@ export function createConnect(egress: Egress | undefined, options: DialOptions):
 }
 
 function connectBy(options: buildConnector.BuildOptions): Connect {
-  const connector = buildConnector(options);
+  const connector = createConnector(options);
   return (target, callback) => {
     const made: unknown = connector(target, (error, socket) => {
       // On failure undici omits the second argument, despite its types.

@@ -2,7 +2,7 @@
 import { type AgentOptions, Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { isIP, Socket } from 'node:net';
-import { Agent as Dispatcher } from 'undici';
+import type { Agent as Dispatcher } from 'undici';
 import type { OutboundRules, TlsConfig } from '../../config/schema/outbound-schema.ts';
 import { createConnect, createEgress, type Egress } from './dialer.ts';
 
@@ -33,11 +33,12 @@ export class Outbound {
   }
 
   /** A dispatcher for one `fetch`; undefined where that connects directly. Destroy it afterwards. */
-  dispatcherFor(url: URL): Dispatcher | undefined {
+  async dispatcherFor(url: URL): Promise<Dispatcher | undefined> {
     const egress = this.#egressTo(url);
     if (egress === undefined) return undefined;
     const connect = createConnect(egress, { timeoutMs: TIMEOUT_MS });
-    return new Dispatcher({
+    const { Agent } = await import('undici');
+    return new Agent({
       connect: (target, callback) =>
         connect({ ...target, hostname: target.hostname.replace(/^\[|\]$/g, '') }, (outcome) =>
           outcome instanceof Error ? callback(outcome, null) : callback(null, outcome),

@@ -11,6 +11,11 @@ export function isExhausted(cause: Error): boolean {
   return EXHAUSTED.has(codeOf(cause));
 }
 
+/** Whether the time for the connection was over, as undici's connector says it. */
+export function isConnectTimeout(cause: Error): boolean {
+  return codeOf(cause) === 'UND_ERR_CONNECT_TIMEOUT';
+}
+
 /** Node and OpenSSL codes of a failed TLS handshake: a rejected certificate, or a peer without TLS. */
 const TLS_FAILURE =
   /^(ERR_TLS_|ERR_SSL_|CERT_|CRL_|EPROTO$|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERROR_IN_C|INVALID_(CA|PURPOSE)$|HOSTNAME_MISMATCH$|PATH_LENGTH_EXCEEDED$)/;

@@ -1,6 +1,6 @@
 // Tokens of OAuth 2.0 client credentials (RFC 6749, 4.4), with a secret, a signed assertion (RFC 7523) or a federated token.
 import { createPrivateKey, randomUUID, sign } from 'node:crypto';
-import { type Dispatcher, fetch, type Response } from 'undici';
+import type { Dispatcher, Response } from 'undici';
 import { z } from 'zod';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import { parse } from '../../wire/error-answer.ts';
@@ -34,7 +34,7 @@ const Rejection = z.looseObject({
 
 export function oauth2Source(config: OAuth2, outbound: Outbound): TokenSource {
   return async (signal) => {
-    const dispatcher = outbound.dispatcherFor(new URL(config.token_url));
+    const dispatcher = await outbound.dispatcherFor(new URL(config.token_url));
     try {
       return await fetchToken(config, signal, dispatcher);
     } finally {
@@ -49,6 +49,7 @@ async function fetchToken(
   dispatcher: Dispatcher | undefined,
 ): Promise<AccessToken> {
   const { token_url } = config;
+  const { fetch } = await import('undici');
   let response: Response;
   try {
     response = await fetch(token_url, {

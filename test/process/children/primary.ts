@@ -9,9 +9,11 @@ import { createLogger, writeWorkerLines } from '../../../src/telemetry/log/logge
 
 const [, , role = '', file = ''] = process.argv;
 const source = readConfigFile(file);
+const config = parseBytes(source.bytes, file, process.env);
 try {
   await startPrimary({
-    config: parseBytes(source.bytes, file, process.env),
+    config,
+    count: Number(config.static.workers),
     source,
     files: new ReferencedFiles(file),
     env: process.env,
