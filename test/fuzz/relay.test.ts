@@ -133,6 +133,7 @@ class Run implements Source {
   fail(error: GatewayError): void {
     if (this.result !== undefined) return;
     this.finish(this.relay.broken(error) ?? { kind: 'failed', failure: failure(error, true) });
+    flushWrites();
   }
 
   finish(result: AttemptResult): void {
@@ -150,6 +151,12 @@ class Run implements Source {
     }
     flushWrites();
     if (this.paused) this.client.emit('drain');
+  }
+
+  /** The upstream's answer ends. */
+  end(): void {
+    this.relay.end();
+    flushWrites();
   }
 }
 
@@ -384,7 +391,7 @@ test('any split of any transcript gives the same bytes, the same end and the sam
     fc.property(transcripts(true), cuts, pace, (script, at, full) => {
       const run = new Run(script.hide, full);
       run.feed(pieces(script.sent, at));
-      run.relay.end();
+      run.end();
       const { isOpen, isFailed, isWhole, usage } = meaning(script.frames);
       const answered = (outcome: string) => ({ kind: 'answered', outcome });
       if (!isOpen) {
@@ -413,7 +420,7 @@ test('a truncated transcript never looks complete, and nothing follows a partial
       const length = Math.floor(where * script.sent.length);
       const run = new Run(script.hide, full);
       run.feed(pieces(script.sent.subarray(0, length), at));
-      if (way === 'end') run.relay.end();
+      if (way === 'end') run.end();
       else if (way === 'reset') run.fail(new GatewayError('stream_incomplete'));
       else if (way === 'timeout') run.fail(new GatewayError('upstream_timeout'));
       else run.fail(new GatewayError('client_closed'));
@@ -450,6 +457,15 @@ test('a truncated transcript never looks complete, and nothing follows a partial
   );
 });
 
+test('the end of a stream is written with its last frames, behind all reads of the tick', () => {
+  const run = new Run(false, () => false);
+  const sent = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n';
+  run.relay.data(Buffer.from(sent));
+  expect([run.result?.kind, run.client.pieces, run.client.ended]).toEqual(['answered', [], false]);
+  flushWrites();
+  expect([run.client.pieces.map(String), run.client.ended]).toEqual([[sent], true]);
+});
+
 test('bytes that are not an event stream do no harm', () => {
   const bytes = fc.uint8Array({ maxLength: 400 }).map((array) => Buffer.from(array));
   const nearly = fc
@@ -482,7 +498,7 @@ test('bytes that are not an event stream do no harm', () => {
       const outcomes = [one, other].map((at) => {
         const run = new Run(true, () => false);
         run.feed(pieces(stream, at));
-        run.relay.end();
+        run.end();
         const code = run.result?.kind === 'answered' ? run.result.outcome : run.result?.failure.error.code;
         return [run.client.text, run.client.ended, run.result?.kind, code];
       });

@@ -56,6 +56,8 @@ export class ClientStream {
   /** To be written in one piece at the end of the tick. */
   #pending: Buffer[] = [];
   #pendingBytes = 0;
+  /** The end is to be written with the batch. */
+  #isEndDue = false;
   /** The head is written to the response. Node writes what is text in Latin-1, which maps every byte, in one piece with the head. */
   #hasHead = false;
   /** The writable whose `drain` is awaited. */
@@ -126,10 +128,16 @@ export class ClientStream {
     this.#held = [];
   }
 
-  /** Ends the answer cleanly. */
+  /** Ends the answer cleanly, with the batch of this tick. */
   end(): void {
     if (!this.isOpen) return;
     this.#close();
+    this.#request.exchange.isEnding = true;
+    this.#isEndDue = true;
+    if (this.#pendingBytes === 0) batchWrite(this.#flush);
+  }
+
+  #writeEnd(): void {
     const { response } = this.#request.exchange;
     const last = this.#pendingBytes > 0 ? [this.#takePending()] : [];
     if (this.#isChunked) last.push(LAST_CHUNK);
@@ -211,6 +219,11 @@ export class ClientStream {
 
   /** Writes the batch. Under backpressure, the upstream is paused until the client drains. */
   readonly #flush = () => {
+    if (this.#isEndDue) {
+      this.#isEndDue = false;
+      this.#writeEnd();
+      return;
+    }
     if (this.#pendingBytes === 0) return;
     const { response } = this.#request.exchange;
     // After the head, write to the socket directly: the response would delay each piece by another tick.
