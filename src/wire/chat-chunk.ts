@@ -137,8 +137,12 @@ class AnswerReader implements AnswerFacts {
   #other(): void {
     const scanner = this.#scanner;
     const index = indexBeside(scanner);
+    if (index === -1) {
+      scanner.skipValue();
+      return;
+    }
     const span = scanner.skipIf(scanner.peek());
-    if (index !== -1 && span !== null) this.#beside[index] = span;
+    if (span !== null) this.#beside[index] = span;
   }
 
   #choices(): void {

@@ -1,6 +1,7 @@
 // The usage that an upstream reports: the table of its token counts, and the members in which vendors write them.
 import { memberOf } from './error-answer.ts';
 import type { JsonScanner, Span } from './json/json.ts';
+import { usualUsage } from './usual-usage.ts';
 
 /**
  * The counts beyond `prompt` and `completion`. Each is a part of one of these: `name` in its details, or `alone` beside it;
@@ -125,7 +126,7 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
  * @param beside values in the same object, by `indexBeside`; may have holes
  */
 export function parseUsage(bytes: Buffer, span: Span, beside: readonly Span[] = []): Usage {
-  let usage = usageIn(valueAt(bytes, span));
+  let usage = usualUsage(bytes, span) ?? usageIn(valueAt(bytes, span));
   // Skips the holes.
   beside.forEach((each) => {
     for (const used of toolUsesIn(bytes, each).map(usageIn))
@@ -144,7 +145,9 @@ export const OUTPUT_BESIDE = BESIDE_USAGE.indexOf('output');
 
 /** Their index by the key that the scanner has just read; -1 for any other. */
 export function indexBeside(scanner: Pick<JsonScanner, 'keyIs'>): number {
-  return BESIDE_USAGE.findIndex((name) => scanner.keyIs(name));
+  for (let index = 0; index < BESIDE_USAGE.length; index += 1)
+    if (scanner.keyIs(BESIDE_USAGE[index] ?? '')) return index;
+  return -1;
 }
 
 const SVG_USAGE = Buffer.from('"svg_usage"');
