@@ -174,7 +174,8 @@ function valueAt(bytes: Buffer, { start, end }: Span): unknown {
 export function usageIn(value: unknown): Usage {
   const usage = withIterations(value);
   const input = count(usage, 'prompt_tokens') || inputOf(usage);
-  const soundMs = input === 0 ? soundDuration(usage) : 0;
+  const isSound = input === 0 && memberOf(usage, 'type') === 'duration';
+  const soundMs = isSound ? millisecondsOf(memberOf(usage, 'seconds')) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
   // Some vendors report the total only, and some omit reasoning from the output.
   const rest = Math.max(0, count(usage, 'total_tokens') - input - output);
@@ -283,11 +284,6 @@ function eachDetail(of: (name: keyof TokenDetails) => number): TokenDetails {
 
 /** Sound that is billed by its duration counts as a token for this time, the rate of vendors that count tokens. */
 export const SOUND_TOKEN_MS = 100;
-
-/** @returns milliseconds of sound, where the usage is a duration; 0 where it is not */
-function soundDuration(usage: unknown): number {
-  return memberOf(usage, 'type') === 'duration' ? millisecondsOf(memberOf(usage, 'seconds')) : 0;
-}
 
 /** @param value seconds of an answer, a number or its text. @returns whole milliseconds; 0 for what is no duration */
 export function millisecondsOf(value: unknown): number {

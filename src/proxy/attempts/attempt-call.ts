@@ -1,5 +1,6 @@
 // The call of one attempt at its upstream: it holds the slot there, knows what was sent and when, and lets the connection be reused.
 import { wrapError } from '../../errors.ts';
+import { batchWrite } from '../../http/exchange/write-batch.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import { type Failure, failure } from '../../upstream/error-outcome.ts';
@@ -18,6 +19,7 @@ export class AttemptCall {
   #call: Call | undefined;
   /** Runs between the end of the attempt and the end of the upstream's body. */
   #lingering: NodeJS.Timeout | undefined;
+  #isEnded = false;
 
   constructor(request: RelayRequest, target: Target) {
     this.#request = request;
@@ -68,7 +70,10 @@ export class AttemptCall {
   /** Gives the slot back. @param isReusable wait for the end of the upstream's body, so that the connection can be used again */
   finish(result: ResultCode | 'superseded', isReusable: boolean): void {
     if (isReusable) {
-      this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
+      // Most bodies end in the same tick: those need no timer.
+      batchWrite(() => {
+        if (!this.#isEnded) this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
+      });
       this.#call?.resume();
     } else this.#call?.abort();
     this.#target.upstream.release(result, this.isSent ? this.elapsedMs : undefined);
@@ -76,6 +81,7 @@ export class AttemptCall {
 
   /** The upstream's body ended after `finish`. */
   ended(): void {
+    this.#isEnded = true;
     clearTimeout(this.#lingering);
   }
 }

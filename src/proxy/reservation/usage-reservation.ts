@@ -80,7 +80,7 @@ export class UsageReservation {
     const { tokens, isEstimated, isReported, upstream, target, provider, price, attempts, extra } = reading;
     const at = Date.now();
     const { holderId, prefix, tier, teamId } = principal;
-    const { stopReason, error, firstOutputMs } = exchange;
+    const { stopReason, error, firstOutputMs, elapsed } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
     const costNanos = costOf(price, reading, at);
     const others = extra.map((attempt) => ({
@@ -99,7 +99,7 @@ export class UsageReservation {
       upstream,
       provider,
       outcome,
-      seconds: exchange.elapsed / 1000,
+      seconds: elapsed / 1000,
       // Complete answers have no first token.
       firstToken:
         exchange.isStream === true && firstOutputMs !== undefined ? firstOutputMs / 1000 : undefined,
@@ -123,7 +123,7 @@ export class UsageReservation {
       outcome,
       usage: tokens,
       isEstimated,
-      durationMs: exchange.elapsed,
+      durationMs: elapsed,
       ttftMs: firstOutputMs,
       costNanos,
       extra: others,

@@ -100,7 +100,7 @@ export class ClientStream {
       this.drop();
       return;
     }
-    const { exchange, config } = this.#request;
+    const { exchange } = this.#request;
     const { response } = exchange;
     // HTTP/1.0 has no chunked coding: the close of the connection ends the answer.
     this.#isChunked = exchange.request.httpVersionMinor !== 0;
@@ -116,16 +116,20 @@ export class ClientStream {
     // Node would write each chunk in three pieces; here it is one.
     frameChunksByHand(response);
     this.isOpen = true;
-    if (this.#type === undefined) {
-      this.#keepAlive = setTimeout(this.#onSilence, config.stream.keepalive);
-      exchange.probe = this.#onKeepAlive;
-    }
+    if (this.#type === undefined) exchange.probe = this.#onKeepAlive;
     if (this.heldBytes === 0) {
       response.flushHeaders();
-      forgetHead(response);
-      this.#hasHead = true;
+      this.#wroteHead();
     } else this.#write(this.#held);
     this.#held = [];
+  }
+
+  /** A stream that ends in its first tick needs no timer. */
+  #wroteHead(): void {
+    const { exchange, config } = this.#request;
+    forgetHead(exchange.response);
+    this.#hasHead = true;
+    if (this.#type === undefined) this.#keepAlive = setTimeout(this.#onSilence, config.stream.keepalive);
   }
 
   /** Ends the answer cleanly, with the batch of this tick. */
@@ -200,7 +204,6 @@ export class ClientStream {
     const length = lengthOf(pieces);
     if (length === 0) return;
     this.#bytesOut += length;
-    this.#wroteAt = performance.now();
     if (this.#pendingBytes === 0) batchWrite(this.#flush);
     for (const piece of pieces) this.#pending.push(piece);
     this.#pendingBytes += length;
@@ -230,8 +233,8 @@ export class ClientStream {
     const to = this.#hasHead ? (response.socket ?? response) : response;
     const bytes = this.#takePending();
     const isTaken = this.#hasHead ? to.write(bytes) : response.write(bytes.toString('latin1'), 'latin1');
-    if (!this.#hasHead) forgetHead(response);
-    this.#hasHead = true;
+    this.#wroteAt = performance.now();
+    if (!this.#hasHead) this.#wroteHead();
     // A closed connection accepts no bytes and never drains.
     if (isTaken || !to.writableNeedDrain || this.isPaused || this.isOver) return;
     this.isPaused = true;

@@ -1,6 +1,7 @@
 // The chunk with the last finish reason of a stream, held back briefly for the members of the hidden usage chunk behind it. Directly,
 // the client would read them in this chunk.
 import { startDeadline } from '../../../deadline.ts';
+import { batchWrite } from '../../../http/exchange/write-batch.ts';
 import type { ClientStream } from './client-stream.ts';
 import { withMembers } from './frame-edits.ts';
 
@@ -30,7 +31,10 @@ export class FinishHold {
   /** Once per stream. */
   begin(frame: Buffer): void {
     this.#frame = frame;
-    this.#wait();
+    // Most usage chunks come in the same tick: those need no timer.
+    batchWrite(() => {
+      if (this.isHolding) this.#wait();
+    });
   }
 
   /** Holds bytes behind the frame, or writes all of it if that is too much. */

@@ -7,6 +7,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const COLON = 0x3a;
 const COMMA = Buffer.from(',');
+const ASCII = /^[\x20-\x7e]*$/;
 /** Shared, because reading is synchronous. */
 const scanner = new JsonScanner();
 
@@ -24,19 +25,25 @@ export function rewritten(bytes: Buffer, start: number, end: number, edits: read
  * @param members by name; each as it is written, name and value
  */
 export function withMembers(frame: Buffer, members: ReadonlyMap<string, Buffer>): Buffer {
+  if (members.size === 0) return frame;
   const { values } = readFields(frame, 0, frame.length);
   const data = dataOf(frame, values);
   if (data !== null) scanner.reset(data.bytes, data.start, data.end);
   if (data === null || !scanner.enterObject()) return frame;
   const missing = new Map(members);
   while (scanner.nextMember()) {
-    missing.delete(decodeString(data.bytes, scanner.keySpan));
+    for (const name of missing.keys()) if (isKey(data.bytes, name)) missing.delete(name);
     scanner.skipValue();
   }
   if (scanner.fault !== null || missing.size === 0) return frame;
   const { start } = spanInFrame({ start: scanner.pos - 1, end: scanner.pos }, values);
   const bytes = Buffer.concat([...missing.values()].flatMap((member) => [COMMA, member]));
   return spliceSpans(frame, [{ span: { start, end: start }, bytes }]);
+}
+
+/** Whether the scanner's current key is this name. */
+function isKey(bytes: Buffer, name: string): boolean {
+  return ASCII.test(name) ? scanner.keyIs(name) : decodeString(bytes, scanner.keySpan) === name;
 }
 
 /** Whether there is a span whose bytes differ from the token. */

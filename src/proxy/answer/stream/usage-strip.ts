@@ -23,6 +23,7 @@ const EMPTY_TEXT_CHOICE = '[{"index":0,"text":"","logprobs":null,"finish_reason"
 const TEXT_OBJECT = Buffer.from('"text_completion');
 
 const scanner = new JsonScanner();
+const isKey = (name: string) => scanner.keyIs(name);
 
 /** What to do with a chunk that has usage: to edit it, or to hide it. */
 interface UsageRemoval {
@@ -70,9 +71,9 @@ export function withoutUsage(
     } else if (scanner.keyIs('object')) {
       if (bytesStartWith(bytes, TEXT_OBJECT, pos, to)) emptyChoice = EMPTY_TEXT_CHOICE;
       scanner.skipValue();
-    } else if (ENVELOPE.some((name) => scanner.keyIs(name))) scanner.skipValue();
+    } else if (ENVELOPE.some(isKey)) scanner.skipValue();
     else {
-      const isUsual = USUAL.some((name) => scanner.keyIs(name));
+      const isUsual = USUAL.some(isKey);
       if (!isFilled(bytes)) continue;
       others.push({ key, end: scanner.pos });
       hasMore ||= !isUsual;
