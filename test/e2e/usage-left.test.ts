@@ -96,6 +96,31 @@ async function leave(key: string, mark: string, body: object = STREAM): Promise<
   await client.readUntil(mark);
 }
 
+/** Frames that fill the buffers between an upstream and a client. */
+const UNREAD_FRAMES = 600;
+
+/** The client leaves when its upstream has waited for it. @param end behind the frames */
+async function leaveUnread(key: string, end: Step, waitMs = 0): Promise<void> {
+  upstream.next(async (c) => {
+    await c.head(200, SSE_HEADERS);
+    for (let i = 0; i < UNREAD_FRAMES; i += 1) await c.chunk(frame(contentChunk(WORDS)));
+    await end(c);
+    await c.lastChunk();
+  });
+  const index = upstream.requests.length;
+  using client = await gateway.open(STREAM, { key });
+  await client.responseHead();
+  client.pause();
+  const request = await upstream.request(index);
+  let sent = -1;
+  while (sent < request.bytesSent || sent < WORDS.length) {
+    sent = request.bytesSent;
+    await pause(200);
+  }
+  await pause(waitMs);
+  client.reset();
+}
+
 describe('a stream that is left when its answer is there', () => {
   test('counts what its upstream reports a moment later, and the limit holds', async () => {
     const key = await gateway.issueKey('Free');
@@ -321,27 +346,21 @@ describe('a stream that is left in the middle', () => {
 
   test('counts what the upstream had sent, although its client did not read', async () => {
     const key = await gateway.issueKey('Pro');
-    const size = 600;
-    upstream.next(async (c) => {
-      await c.head(200, SSE_HEADERS);
-      for (let i = 0; i < size; i += 1) await c.chunk(frame(contentChunk(WORDS)));
+    await leaveUnread(key, async (c) => {
       await c.chunk(frame(finishChunk()));
       await c.chunk(frame(usageChunk({ prompt: 1, completion: 999_999 })));
       await c.chunk(DONE);
-      await c.lastChunk();
     });
-    const index = upstream.requests.length;
-    using client = await gateway.open(STREAM, { key });
-    await client.responseHead();
-    client.pause();
-    const request = await upstream.request(index);
-    let sent = -1;
-    while (sent < request.bytesSent || sent < WORDS.length) {
-      sent = request.bytesSent;
-      await pause(200);
-    }
-    client.reset();
     expect(await totalsOf(key)).toMatchObject({ completion: 999_999 });
+  });
+
+  test('counts the time in which its client did not read as silence, in which a model may think', async () => {
+    const key = await gateway.issueKey('Pro');
+    await leaveUnread(key, () => pause(0), 1_500);
+    const { completion, estimated } = await totalsOf(key);
+    expect(estimated).toBe(1);
+    const told = Math.floor((UNREAD_FRAMES * WORDS.length) / BYTES_PER_TOKEN);
+    expect(completion - told).toBeGreaterThanOrEqual(HIDDEN_TOKENS_PER_SECOND);
   });
 });
 

@@ -1,5 +1,5 @@
 // The billable output of one attempt: the usage that the upstream reports, the output that no report covers, and the silence in
-// which a model may have produced hidden reasoning. usage-meter.ts converts these to tokens.
+// which a model may have produced hidden reasoning, also while the client does not read. usage-meter.ts converts these to tokens.
 import { ONE_REQUEST, type Quantities, type Usage } from '../../wire/token-usage.ts';
 import type { RequestFacts } from '../contracts/endpoint.ts';
 import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
@@ -15,7 +15,7 @@ export class AttemptOutput {
   hasBegun = false;
   #textBytes = 0;
   #measured: Quantities | undefined;
-  /** Start of the current silence; undefined before the request is sent and while the client does not read. */
+  /** Start of the current silence; undefined before the request is sent. */
   #silentSince: number | undefined;
   #silentMs = 0;
   #wasSent = false;
@@ -33,16 +33,6 @@ export class AttemptOutput {
     this.#silentSince = now;
     this.hasBegun = true;
     return isFirst;
-  }
-
-  /** The client does not read, so the upstream is not read either (backpressure). */
-  hold(now: number): void {
-    this.#addSilence(now);
-    this.#silentSince = undefined;
-  }
-
-  resume(now: number): void {
-    this.#silentSince = now;
   }
 
   /** As `Source.used`. A new report covers the reasoning before it. */

@@ -147,12 +147,10 @@ export class Attempt implements Sink, Source, Contender {
   pause(): void {
     // While the client does not read, silence is not the upstream's fault.
     this.#deadlines?.hold();
-    this.#output.hold(performance.now());
     this.#call.pause();
   }
 
   resume(): void {
-    this.#output.resume(performance.now());
     this.#deadlines?.resume();
     this.#call.resume();
   }

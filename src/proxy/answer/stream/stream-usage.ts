@@ -18,7 +18,6 @@ export class StreamUsage {
   /** Output frames and their text since the last usage report. Most frames hold one token. */
   #outputs = 0;
   #text = 0;
-  #hasOutput = false;
   /** The reported usage covers the whole answer. */
   isFinal = false;
 
@@ -56,10 +55,8 @@ export class StreamUsage {
 
   /** Reports at the end of the attempt. */
   end(): void {
-    // Zeros beside output mean that the upstream does not count.
-    const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
     const measured = this.#countsImages && this.#finishes > 0 ? { images: this.#finishes } : undefined;
-    this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text, measured);
+    this.#source.used(this.#usage, this.#outputs, this.#text, measured);
     // Silence after the final usage is not reasoning: report the usage again to reset it.
     if (this.isFinal && this.#usage !== null)
       this.#source.used({ ...this.#usage }, this.#outputs, this.#text, measured);
@@ -68,16 +65,12 @@ export class StreamUsage {
   #countOutput(text: number): void {
     this.#outputs += 1;
     this.#text += text;
-    this.#hasOutput = true;
     this.isFinal = false;
   }
 
   #takeUsage(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
-    // Some upstreams send zeros on every chunk until the end.
-    if (reported.total === 0) {
-      this.#usage ??= reported;
-      return;
-    }
+    // Some upstreams do not count, and some send zeros on every chunk until the end.
+    if (reported.total === 0) return;
     const usage = laterUsage(this.#usage, reported);
     this.#usage = usage;
     // Some report cumulative usage: later output is not included.
