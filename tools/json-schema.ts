@@ -1,5 +1,5 @@
-// Generates config.schema.json, for completion and validation in editors, from the zod schema. Editors parse YAML numbers, booleans
-// and null; the schema accepts what the gateway accepts.
+// Generates config.schema.json, for completion and validation in editors, from the zod schema. Editors parse YAML numbers and booleans;
+// the schema accepts what the gateway accepts.
 import { z } from 'zod';
 import { fileSchema } from '../src/config/schema/config-schema.ts';
 import { fieldMetadata } from '../src/config/schema/field-kinds.ts';
@@ -20,16 +20,6 @@ function tidyDefault({ default: fallback, ...schema }: JsonObject): JsonObject {
   return { ...schema, default: scalar && typeof fallback === 'string' ? JSON.parse(fallback) : fallback };
 }
 
-/** An optional field may also be present without a value. */
-function orNull({ description, default: fallback, ...schema }: JsonObject): JsonObject {
-  const beside = {
-    ...(description === undefined ? {} : { description }),
-    ...(fallback === undefined ? {} : { default: fallback }),
-  };
-  const { anyOf } = schema;
-  return { ...beside, anyOf: [...(Array.isArray(anyOf) ? anyOf : [schema]), { type: 'null' }] };
-}
-
 function tidy(schema: JsonObject): JsonObject {
   const out = tidyDefault(schema);
   if (Array.isArray(out['enum'])) {
@@ -46,16 +36,11 @@ function tidy(schema: JsonObject): JsonObject {
   // The forms of a field that takes several.
   if (Array.isArray(out['anyOf']))
     out['anyOf'] = out['anyOf'].map((form: Json) => (isObject(form) ? tidy(form) : form));
-  const { properties, additionalProperties, items, required } = out;
-  const needed = new Set(Array.isArray(required) ? required : []);
-  if (isObject(properties)) {
+  const { properties, additionalProperties, items } = out;
+  if (isObject(properties))
     out['properties'] = Object.fromEntries(
-      Object.entries(properties).map(([name, field]) => {
-        const inner = isObject(field) ? tidy(field) : {};
-        return [name, needed.has(name) ? inner : orNull(inner)];
-      }),
+      Object.entries(properties).map(([name, field]) => [name, isObject(field) ? tidy(field) : {}]),
     );
-  }
   if (isObject(additionalProperties)) out['additionalProperties'] = tidy(additionalProperties);
   if (isObject(items)) out['items'] = tidy(items);
   return out;

@@ -2,6 +2,7 @@
 import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { stringify } from 'yaml';
@@ -195,6 +196,26 @@ describe('the store', () => {
     expect(await check('--offline')).toMatchObject({ code: 0, stderr: '' });
     expect(await check('--offline', '--credentials')).toMatchObject({ code: 2 });
   });
+});
+
+test('an empty limit is the same fault in check, at the start and at a reload, which keeps the limit', async () => {
+  const fault = 'tiers.Pro.tokens_per_day: is empty: write a value, or leave it out';
+  expect(await agreed({ ...base(), tiers: { Pro: { tokens_per_day: null } } })).toContain(fault);
+  newFolder();
+  const file = join(folder, 'config.yaml');
+  const write = (max: number | null) =>
+    writeFileSync(file, stringify({ ...base(), tiers: { Pro: { tokens_per_day: max } } }));
+  write(5);
+  const output = new PassThrough();
+  const logger = createLogger(output, 'warn');
+  const lines = output.setEncoding('utf8').toArray();
+  const app = await startApp({ configFile: file, env: { DIR: folder }, logger, watch: false });
+  write(null);
+  await app.reload();
+  expect(app.config.dynamic.tiers.Pro).toEqual({ tokens_per_day: 5 });
+  await Promise.all([app.close(), app.close()]);
+  output.end();
+  expect((await lines).join('')).toContain(fault);
 });
 
 test('an unknown log level ends the start with a sentence', async () => {

@@ -4,10 +4,14 @@ import { describeConfig } from '../../src/config/check/summary.ts';
 import { type BodyRule, describeBody, mergeRules } from '../../src/config/schema/body-rules.ts';
 import { faultsOf, load } from './sample.ts';
 
-const withBody = (ofUpstream = '', ofModel = '', ofTarget = '', name = 'body'): string =>
-  `upstreams: { a: { builtin: echo, ${name}: ${ofUpstream} } }
-models: { m: { targets: [{ upstream: a, model: x, body: ${ofTarget} }], ${name}: ${ofModel} } }
+const withBody = (ofUpstream = '', ofModel = '', ofTarget = '', name = 'body'): string => {
+  const [upstream, model, target] = [ofUpstream, ofModel, ofTarget].map((rules, index) =>
+    rules === '' ? '' : `, ${index === 2 ? 'body' : name}: ${rules}`,
+  );
+  return `upstreams: { a: { builtin: echo${upstream} } }
+models: { m: { targets: [{ upstream: a, model: x${target} }]${model} } }
 `;
+};
 
 /** The rules of one section. */
 const rulesOf = (body: string, env: NodeJS.ProcessEnv = {}): readonly BodyRule[] | undefined =>

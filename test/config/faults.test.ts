@@ -273,12 +273,57 @@ describe('names', () => {
 });
 
 describe('left out and missing', () => {
-  it('takes an empty value, null and ~ as left out where that is possible', () => {
-    const config = load(`redis:\nsecret: ~\nlisten: null\nretry: { attempts: }\ndrain:\ntiers:\n${MINIMAL}`);
-    expect(config.static.listen.port).toBe(8080);
-    expect(config.static).not.toHaveProperty('redis');
-    expect(config.dynamic.retry.attempts).toBe(3);
-  });
+  const VALUE = 'is empty: write a value, or leave it out';
+  const FIELDS = 'is empty: write its fields, `{}` for none of them, or leave it out';
+  const SOME_FIELDS = 'is empty: write its fields, or leave it out';
+
+  it.each([
+    ['redis:', '1:1', `redis: ${VALUE}`],
+    ['secret: ~', '1:1', `secret: ${VALUE}`],
+    ['listen: null', '1:1', `listen: ${FIELDS}`],
+    ['tiers:', '1:1', `tiers: ${FIELDS}`],
+    ['tiers: { Free: }', '1:10', `tiers.Free: ${FIELDS}`],
+    ['tiers:\n  Pro:\n    tokens_per_day:', '3:5', `tiers.Pro.tokens_per_day: ${VALUE}`],
+    ['tiers: { Pro: { concurrency: null } }', '1:17', `tiers.Pro.concurrency: ${VALUE}`],
+    ['tiers: { Pro: { endpoints: } }', '1:17', `tiers.Pro.endpoints: ${VALUE}`],
+    ['retry: { attempts: }', '1:10', `retry.attempts: ${VALUE}`],
+    ['drain: { timeout: ~ }', '1:10', `drain.timeout: ${VALUE}`],
+    ['budgets: { unpriced: }', '1:12', `budgets.unpriced: ${VALUE}`],
+    ['budgets: { webhook: }', '1:12', `budgets.webhook: ${SOME_FIELDS}`],
+    ['free_keys: { per_ip_per_day: }', '1:14', `free_keys.per_ip_per_day: ${VALUE}`],
+  ])('%j is a fault', (lines, place, message) =>
+    expect(placesBefore(lines)).toEqual([`${place} ${message}`]),
+  );
+
+  it.each([
+    ['price: { input: 1, output: 1, cached_input: }', '4:39', `price.cached_input: ${VALUE}`],
+    ['price:', '4:9', `price: ${SOME_FIELDS}`],
+    ['tiers:', '4:9', `tiers: ${VALUE}`],
+    ['timeouts: { total: }', '4:21', `timeouts.total: ${VALUE}`],
+    ['limits: { Pro: }', '4:19', `limits.Pro: ${FIELDS}`],
+    ['limits: { Pro: { tokens_per_day: } }', '4:26', `limits.Pro.tokens_per_day: ${VALUE}`],
+    [
+      'price: { input: 1, output: 1 }\n        limits: { Pro: { budget: { per_day: 5, per_month: } } }',
+      '5:48',
+      `limits.Pro.budget.per_month: ${VALUE}`,
+    ],
+    [
+      'price: { input: 1, output: 1 }\n        limits: { Pro: { budget: { per_day: 5, soft: } } }',
+      '5:48',
+      `limits.Pro.budget.soft: ${VALUE}`,
+    ],
+    [
+      'price: { input: 1, output: 1 }\n        limits: { Pro: { budget: { per_day: } } }',
+      '5:36',
+      `limits.Pro.budget.per_day: ${VALUE}`,
+    ],
+  ])('%j of a model is a fault', (lines, place, message) =>
+    expect(
+      placesOf(
+        `upstreams: { u: { builtin: echo } }\nmodels:\n    m:\n        ${lines}\n        targets: [{ upstream: u, model: x }]\n`,
+      ),
+    ).toEqual([`${place} models.m.${message}`]),
+  );
 
   it.each([
     [
@@ -320,7 +365,6 @@ describe('left out and missing', () => {
       '1:28 listen.trusted_proxies: must be a list: put it in brackets',
     ],
     ['listen: { trusted_proxies: [10.0.0.1, ~] }', '1:39 listen.trusted_proxies[1]: is empty'],
-    ['tiers: { Free: }', '1:10 tiers.Free: is empty; write `{}` for a tier without limits, or leave it out'],
     ['tiers: {}', '1:1 tiers: offers no tier; leave it out to offer all three'],
   ])('%s', (lines, place) => expect(placesBefore(lines)).toEqual([place]));
 });

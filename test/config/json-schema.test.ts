@@ -34,7 +34,7 @@ describe('config.schema.json', () => {
   it.each([
     MINIMAL,
     `listen: { host: 127.0.0.1, port: 0 }\n${MINIMAL}`,
-    `listen:\nredis: ~\nretry: { attempts: , budget: 1 }\n${MINIMAL}`,
+    `redis: "\${R:-}"\nretry: { budget: 1 }\n${MINIMAL}`,
     `listen: { port: "8080" }\nretry: { after_send: "true" }\n${MINIMAL}`,
     `retry: { attempts: "\${A:-3}", after_send: "\${B:-false}" }\ndrain: { timeout: "\${C:-3}s" }\n${MINIMAL}`,
     MINIMAL.replace('model: echo', 'model: 1.10'),
@@ -53,6 +53,10 @@ describe('config.schema.json', () => {
 
   it.each([
     `lissten: {}\n${MINIMAL}`,
+    `listen:\n${MINIMAL}`,
+    `redis: ~\n${MINIMAL}`,
+    `retry: { attempts: , budget: 1 }\n${MINIMAL}`,
+    `tiers: { Free: { tokens_per_day: null } }\n${MINIMAL}`,
     `listen: { prot: 1 }\n${MINIMAL}`,
     `listen: { port: 70000 }\n${MINIMAL}`,
     `listen: { port: [1] }\n${MINIMAL}`,

@@ -15,12 +15,15 @@ describe('workers', () => {
 
   it('one worker needs no Redis, however it is said', () => {
     expect(extended('workers: 1').static.workers).toBe(1);
-    expect(extended('workers:').static.workers).toBe(1);
+    expect(extended('').static.workers).toBe(1);
   });
 
   it.each(['2', 'auto', '256'])('%s without Redis is a fault, at its value', (value) => {
     expect(placesOf(`workers: ${value}\n${MINIMAL}`)).toEqual([`1:10 ${NEEDS}`]);
-    expect(placesOf(`redis:\nworkers: ${value}\n${MINIMAL}`)).toEqual([`2:10 ${NEEDS}`]);
+    expect(placesOf(`redis: \${R:-}\nworkers: ${value}\n${MINIMAL}`)).toEqual([`2:10 ${NEEDS}`]);
+    expect(placesOf(`redis:\nworkers: ${value}\n${MINIMAL}`)).toEqual([
+      '1:1 redis: is empty: write a value, or leave it out',
+    ]);
   });
 
   it.each([

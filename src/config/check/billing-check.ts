@@ -40,9 +40,8 @@ export function checkBilling(file: ConfigField, port: number | undefined): void 
 function checkStripe(billing: ConfigField, url: URL | undefined): void {
   for (const field of ['secret_key', 'webhook_secret']) {
     const { node } = billing.at(field);
-    // An empty string is reported elsewhere.
-    if (node === undefined || node.kind === 'blank')
-      billing.key.fault('is missing; `provider: stripe` needs it', field);
+    // An empty one is reported elsewhere.
+    if (node === undefined) billing.key.fault('is missing; `provider: stripe` needs it', field);
   }
   const secret = billing.at('secret_key');
   const key = secret.text ?? '';

@@ -4,7 +4,7 @@ import { readStore } from '../schema/addresses.ts';
 import { TIERS } from '../schema/config-schema.ts';
 import { ENDPOINTS, ENDPOINTS_OF, type Protocol } from '../schema/endpoint-names.ts';
 import { readDecimal, readInteger, type ScalarResult } from '../schema/units.ts';
-import { origin, suggestion } from '../source/schema-issues.ts';
+import { commentFault, origin, suggestion } from '../source/schema-issues.ts';
 import { isLiteral, type YamlMapping } from '../source/yaml-tree.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkBudgets } from './budget-check.ts';
@@ -129,7 +129,6 @@ function checkTiers(file: ConfigField): readonly string[] | undefined {
   }
   const known = tiers.filter(({ name }) => TIERS.some((tier) => tier === name));
   for (const tier of known) {
-    if (!tier.isGiven) tier.key.fault('is empty; write `{}` for a tier without limits, or leave it out');
     const price = tier.at('stripe_price');
     if (price.isGiven && !file.at('billing').isGiven) price.fault('needs the section `billing`');
   }
@@ -202,10 +201,8 @@ function checkValues(field: ConfigField, text: string): void {
   const { node } = field;
   for (const each of [...field.entries, ...field.items]) checkValues(each, text);
   if (node?.kind !== 'leaf' && node?.kind !== 'blank') return;
-  // Comments for people begin with a space, as a rule.
-  const { start } = node.span;
-  if (!field.isGiven && /^[ \t]*#[^\s#]/.test(text.slice(start, start + 200)))
-    field.warn('is empty, because `#` begins a comment: write a value with `#` in quotes');
+  const comment = commentFault(node, text);
+  if (comment !== undefined) field.warn(comment);
   else if (node.kind === 'leaf' && isLiteral(node) && VARIABLE.test(node.value))
     field.warn(`is taken as it is: a variable of the environment is written \`\${NAME}\` here`);
 }

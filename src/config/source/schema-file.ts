@@ -42,7 +42,7 @@ export class SchemaFile<Schema extends z.ZodType> {
     this.marks = [
       ...marks,
       ...nameMarks(tree, schema),
-      ...issues.flatMap((issue) => issueMarks(issue, tree, schema)),
+      ...issues.flatMap((issue) => issueMarks(issue, tree, text, schema)),
     ];
   }
 
@@ -81,7 +81,7 @@ function errorOf({ faults, more }: Faults): ConfigError {
   return new ConfigError(faults, more);
 }
 
-/** Converts the tree to zod's input: strings, arrays and objects, without empty fields. */
+/** Converts the tree to zod's input: strings, arrays and objects, without fields that optional references leave empty. */
 function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
   if (schema !== undefined && unwrap(schema) instanceof z.ZodCustom) return jsonTextOf(tree);
   switch (tree.kind) {
@@ -95,9 +95,10 @@ function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
       const fields = optionOf(schema, 'branch') instanceof z.ZodObject;
       const object: Record<string, unknown> = Object.create(null);
       for (const [key, { value }] of tree.entries) {
-        const input = inputOf(value, childOf(schema, key));
-        // An empty field counts as absent; an empty mapping entry or an unknown key does not.
-        if (input !== null || !fields || childOf(schema, key) === undefined) object[key] = input;
+        const field = childOf(schema, key);
+        const input = inputOf(value, field);
+        // `${NAME:-}` leaves a field out, but no entry of a mapping. Nothing behind a colon is a fault.
+        if (input !== null || value.kind === 'blank' || !fields || field === undefined) object[key] = input;
       }
       return object;
     }

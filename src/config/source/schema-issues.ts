@@ -1,7 +1,7 @@
 // Converts zod issues to messages with positions in the file. No message quotes a value.
-import type { z } from 'zod';
+import { z } from 'zod';
 import { MAX_FAULTS } from '../config-fault.ts';
-import { childOf, fieldNames } from '../schema/field-kinds.ts';
+import { childOf, fieldNames, optionOf } from '../schema/field-kinds.ts';
 import { nearest } from './nearest.ts';
 import { showsKey } from './visible-text.ts';
 import { findNode, isLiteral, type YamlNode, type YamlPath, type YamlPosition } from './yaml-tree.ts';
@@ -42,6 +42,24 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   log_level: '; the level of the log is in the environment: LOG_LEVEL=debug',
 };
 const MAX_KNOWN = 12;
+
+/** Of a value that is empty because a comment begins where it should: `color: #1a4fa0`. Comments for people begin with a space, as a rule. */
+export function commentFault(node: YamlNode, text: string): string | undefined {
+  const { start } = node.span;
+  const isComment = node.kind === 'blank' && /^[ \t]*#[^\s#]/.test(text.slice(start, start + 200));
+  return isComment ? 'is empty, because `#` begins a comment: write a value with `#` in quotes' : undefined;
+}
+
+/** An empty field could mean anything, such as a limit that is none. */
+function emptyText(schema: Schema | undefined): string {
+  if (schema === undefined) return 'is empty';
+  const isOptional = schema instanceof z.ZodExactOptional || z.safeParse(schema, undefined).success;
+  if (!isOptional) return 'is empty';
+  const section = optionOf(schema, 'branch');
+  if (!(section instanceof z.ZodObject)) return 'is empty: write a value, or leave it out';
+  const none = z.safeParse(section, {}).success ? ', `{}` for none of them,' : ',';
+  return `is empty: write its fields${none} or leave it out`;
+}
 
 /** What a value of the wrong form has to be. @param fields of a mapping of fields */
 function formText(expected: string, node: YamlNode, fields: readonly string[]): string {
@@ -104,33 +122,40 @@ function unknownKeys(
 /**
  * @param issue of a parse of `schema`
  * @param tree the parsed tree
+ * @param text what it was read from
  * @returns usually one mark; none if the tree already has a fault at this position
  */
-export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Schema): readonly YamlPosition[] {
+export function issueMarks(
+  issue: z.core.$ZodIssue,
+  tree: YamlNode,
+  text: string,
+  schema: Schema,
+): readonly YamlPosition[] {
   const { path } = issue;
   if (issue.code === 'invalid_union') {
     const node = findNode(tree, path)?.node;
     // The faults of the form that was used: a list is the last option. Their paths begin here.
     const faults = (node?.kind === 'list' ? issue.errors.at(-1) : issue.errors[0]) ?? [];
-    return faults.flatMap((each) => issueMarks({ ...each, path: [...path, ...each.path] }, tree, schema));
+    return faults.flatMap((each) =>
+      issueMarks({ ...each, path: [...path, ...each.path] }, tree, text, schema),
+    );
   }
   if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, path, tree, schema);
   const found = findNode(tree, path);
   if (found === undefined) return [missing(path, tree)];
   const { node, key } = found;
   if (node.kind === 'leaf' && node.broken) return [];
-  if (node.kind === 'blank' || (node.kind === 'leaf' && node.emptied && issue.code === 'invalid_type')) {
-    const at = node.kind === 'blank' ? (key ?? node.span).start : node.span.start;
-    return [{ at, path, message: `is empty${origin(node)}` }];
-  }
+  const at = path.reduce<Schema | undefined>(childOf, schema);
+  if (node.kind === 'blank')
+    return [{ at: (key ?? node.span).start, path, message: commentFault(node, text) ?? emptyText(at) }];
+  if (node.kind === 'leaf' && node.emptied && issue.code === 'invalid_type')
+    return [{ at: node.span.start, path, message: `is empty${origin(node)}` }];
   const mark = (message: string): readonly YamlPosition[] => [
     { at: node.span.start, path, message: message + origin(node) },
   ];
   switch (issue.code) {
     case 'invalid_type':
-      return mark(
-        formText(issue.expected, node, fieldNames(path.reduce<Schema | undefined>(childOf, schema))),
-      );
+      return mark(formText(issue.expected, node, fieldNames(at)));
     case 'invalid_value': {
       const values = issue.values.map(String);
       const word = node.kind === 'leaf' && isLiteral(node) ? node.value : undefined;

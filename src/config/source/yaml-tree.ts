@@ -263,9 +263,9 @@ export function findNode(tree: YamlNode, path: YamlPath): Found | undefined {
   return path.reduce<Found | undefined>((found, step) => found && stepInto(found.node, step), { node: tree });
 }
 
-/** Whether the node has a value. */
+/** Whether the field is in the file, and no optional reference leaves it out. One without a value is a fault of its own. */
 export const isGiven = (node: YamlNode | undefined): node is YamlNode =>
-  node !== undefined && node.kind !== 'blank' && !(node.kind === 'leaf' && node.emptied);
+  node !== undefined && !(node.kind === 'leaf' && node.emptied);
 
 /** Whether the text is in the configuration file as it is, so that a message may quote it. */
 export const isLiteral = (node: YamlScalar): boolean =>
