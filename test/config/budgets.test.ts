@@ -35,6 +35,22 @@ describe('a budget', () => {
     });
   });
 
+  test.each(['5 EUR', 'EUR 5', '5eur', 'eur5', '"5 EUR"', '5'])('may name the currency: %s', (amount) => {
+    expect(load(yaml(`{ budget: { per_day: ${amount} } }`)).dynamic.tiers.Lite).toEqual({
+      cost_per_day: 5_000_000_000,
+    });
+  });
+
+  test('names a currency that the configuration does not have, also of a model', () => {
+    const model = 'price: { input: 1, output: 2 }\n    limits: { Lite: { budget: { per_day: USD 5 } } }';
+    expect(placesOf(yaml('{}', { model })).join()).toContain(
+      'models.m.limits.Lite.budget.per_day: is USD, but the `currency` of the configuration is EUR',
+    );
+    expect(placesOf(yaml('{ budget: { per_day: 5 EUR } }', { top: '' })).join()).toContain(
+      'is EUR, but the configuration has no `currency`: add `currency: EUR` at its top',
+    );
+  });
+
   test('of a model is by tier, beside its limits', () => {
     const limits =
       'limits: { Lite: { tokens_per_day: 5, budget: { per_day: 1.5 } }, Pro: { concurrency: 2 } }';
@@ -66,7 +82,14 @@ describe('a budget', () => {
     ['{ budget: { per_month: 1e3 } }', 'per_month: must be an amount in decimal digits'],
     ['{ budget: { per_month: 0.0000001 } }', 'per_month: has more than six decimals'],
     ['{ budget: { per_month: 9000001 } }', 'per_month: must be at most 9000000'],
-    ['{ budget: { per_month: 5 eur } }', 'per_month: must be an amount'],
+    [
+      '{ budget: { per_month: 5 euros } }',
+      'per_month: must be an amount in digits, with nothing beside it but',
+    ],
+    ['{ budget: { per_month: 5k } }', 'per_month: must be an amount in digits, with nothing beside it but'],
+    ['{ budget: { per_month: 5 abc } }', 'beside it but a currency of ISO 4217, such as EUR'],
+    ['{ budget: { per_month: EUR 5 EUR } }', 'per_month: names a currency twice'],
+    ['{ budget: { per_day: 5 usd } }', 'per_day: is USD, but the `currency` of the configuration is EUR'],
     ['{ budget: { per_week: 5 } }', 'unknown key `per_week`'],
     ['{ budget: 500 }', 'tiers.Lite.budget'],
     ['{ budget: { per_day: 5, soft: 0 } }', 'soft'],

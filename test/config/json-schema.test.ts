@@ -45,6 +45,7 @@ describe('config.schema.json', () => {
       'model: echo',
       'model: echo, body: { set: { a: [1, { b: ~ }], c: }, default: { "d.e": "1" }, rename: { f: g } }',
     ),
+    `currency: EUR\ntiers: { Free: { budget: { per_day: 5 EUR, per_month: eur 50.5 } } }\n${MINIMAL.replace('targets', 'price: { input: 1, output: 1 }, targets')}`,
     `max_body: 512MiB\ntiers: { Free: { concurrency: 1 }, Pro: {} }\n${MINIMAL}`,
   ])('accepts what the gateway accepts: %j', (text) => {
     load(text);
@@ -54,6 +55,7 @@ describe('config.schema.json', () => {
   it.each([
     `lissten: {}\n${MINIMAL}`,
     `listen:\n${MINIMAL}`,
+    `tiers: { Free: { budget: { per_day: 5 euros } } }\n${MINIMAL}`,
     `redis: ~\n${MINIMAL}`,
     `retry: { attempts: , budget: 1 }\n${MINIMAL}`,
     `tiers: { Free: { tokens_per_day: null } }\n${MINIMAL}`,

@@ -109,7 +109,7 @@ describe('names from elsewhere', () => {
     expect(budget('50')).toEqual([
       '4:25 tiers.Pro.budget: must be a mapping of fields: `per_month`, `per_day`, `currency`, `soft`',
     ]);
-    for (const amount of ['50 EUR', '"50 EUR"', '$50', '"0,50"', '2030-01-01', '1e3'])
+    for (const amount of ['$50', '"0,50"', '2030-01-01', '1e3'])
       expect(budget(`{ per_month: ${amount} }`)).toEqual([`4:38 tiers.Pro.budget.per_month: ${AMOUNT}`]);
     expect(budget('{ per_month: -5 }')).toEqual(['4:38 tiers.Pro.budget.per_month: must be at least 0']);
     expect(budget('{ per_month: 0 }')).toEqual(['4:38 tiers.Pro.budget.per_month: must be more than 0']);

@@ -245,24 +245,19 @@ class OwnChanges {
   }
 
   #amountOf(option: string, text: string): number {
-    const [, before = '', digits = '', after = ''] = /^([a-z]*)\s*([\d.,]*)\s*([a-z]*)$/i.exec(text) ?? [];
-    const reading = readBudget(digits);
-    if (!reading.ok) throw new UsageError(`${option} ${reading.fault}; with its time, ${BUDGET_FORM}`);
-    const { currency } = this.#owner.config;
-    const isCurrency = (word: string) => word === '' || /^[a-z]{3}$/i.test(word);
-    if (!isCurrency(before) || !isCurrency(after))
+    const reading = readBudget(text);
+    if (!reading.ok)
       throw new UsageError(
-        `${option} is an amount in digits, with nothing beside it but ${currency ?? 'a currency'}: ${BUDGET_FORM}${this.#orTier(', or tier/month for that of the tier')}`,
+        `${option} ${reading.fault}; with its time, ${BUDGET_FORM}${this.#orTier(', or tier/month for that of the tier')}`,
       );
-    if (before !== '' && after !== '') throw new UsageError(`${option} names a currency twice`);
-    const named = `${before}${after}`.toUpperCase();
-    const fault = named === '' ? undefined : currencyFault(named, currency);
+    const { billionths, currency } = reading.value;
+    const fault = currency && currencyFault(currency, this.#owner.config.currency);
     if (fault !== undefined) throw new UsageError(`${option} ${fault}`);
     if (!hasPrices(this.#owner.config))
       throw new UsageError(
         `${option}: the configuration has no prices, so nothing would count towards a budget`,
       );
-    return reading.value;
+    return billionths;
   }
 }
 

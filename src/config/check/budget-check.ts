@@ -1,8 +1,11 @@
 // Checks budgets: each has an amount, and counts only where there are prices.
 import { isLoopback } from '../schema/addresses.ts';
+import { readBudget } from '../schema/billing-schema.ts';
 import { TIERS } from '../schema/config-schema.ts';
 import type { ConfigField } from './config-field.ts';
-import { checkCurrency, mainCurrency } from './price-check.ts';
+import { checkCurrency, checkNamed, mainCurrency } from './price-check.ts';
+
+const AMOUNTS = ['per_day', 'per_month'];
 
 export function checkBudgets(file: ConfigField): void {
   const models = file.at('models').entries;
@@ -13,8 +16,13 @@ export function checkBudgets(file: ConfigField): void {
     if (!hasPrices)
       budget.key.fault('needs prices: without a `price` of some model or target nothing counts towards it');
     checkCurrency(budget, main);
-    const isSet = budget.at('per_day').isGiven || budget.at('per_month').isGiven;
-    if (budget.node?.kind === 'branch' && !isSet) budget.key.fault('needs `per_day` or `per_month`');
+    const amounts = AMOUNTS.map((name) => budget.at(name));
+    if (budget.node?.kind === 'branch' && !amounts.some(({ isGiven }) => isGiven))
+      budget.key.fault('needs `per_day` or `per_month`');
+    for (const amount of amounts) {
+      const reading = readBudget(amount.text ?? '');
+      if (reading.ok) checkNamed(amount, reading.value.currency, main);
+    }
   };
   for (const tier of TIERS) {
     check(file.at('tiers', tier, 'budget'));

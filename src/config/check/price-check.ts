@@ -17,9 +17,14 @@ export function mainCurrency(file: ConfigField): MainCurrency {
 export function checkCurrency(holder: ConfigField, main: MainCurrency): void {
   const currency = holder.at('currency');
   const reading = readCurrency(currency.text ?? '');
-  if (!reading.ok || main === 'unknown') return;
-  const found = currencyFault(reading.value, main.code);
-  if (found !== undefined) currency.fault(found);
+  if (reading.ok) checkNamed(currency, reading.value, main);
+}
+
+/** Checks a currency that a field names; undefined where it names none. */
+export function checkNamed(field: ConfigField, code: string | undefined, main: MainCurrency): void {
+  if (code === undefined || main === 'unknown') return;
+  const found = currencyFault(code, main.code);
+  if (found !== undefined) field.fault(found);
 }
 
 /** Checks a `price`: one, or a list. */

@@ -1,8 +1,8 @@
 // The fields of `billing`, which billing-check.ts checks against tiers and addresses, of `branding`, with which its pages are shown, and
 // of budgets.
 import { z } from 'zod';
-import { address, amount, credential, duration, section, share, text } from './field-kinds.ts';
-import { currency } from './price-schema.ts';
+import { address, credential, duration, section, share, shortLeaf, text } from './field-kinds.ts';
+import { currency, readCurrency } from './price-schema.ts';
 import { accepted, readAmount, rejected, type ScalarResult } from './units.ts';
 
 /** Scheme, host and port, as `https://api.stripe.com`. */
@@ -108,27 +108,50 @@ export const budgetWebhook = section({
 /** The largest budget, in units of the currency: its billionths are below 2^53. */
 export const MAX_BUDGET = 9_000_000;
 
-/** @param millionths as `readAmount` gives it @returns billionths */
-function budgetOf(millionths: number): ScalarResult<number> {
-  if (millionths === 0) return rejected('must be more than 0');
-  return millionths > MAX_BUDGET * 1e6
-    ? rejected(`must be at most ${MAX_BUDGET}`)
-    : accepted(millionths * 1000);
+/** An amount, and its currency before or behind it, where one is named. */
+const BUDGET = /^([a-z]*)\s*(-?[\d.,]*)\s*([a-z]*)$/i;
+
+/** A budget as it is written, in billionths of the currency. */
+interface WrittenBudget {
+  readonly billionths: number;
+  /** By ISO 4217, in upper case. */
+  readonly currency?: string;
 }
 
-/** @returns billionths of `12`, `0.5`, `1234.567891` */
-export function readBudget(value: string): ScalarResult<number> {
-  const reading = readAmount(value);
-  return reading.ok ? budgetOf(reading.value) : reading;
+/** @returns a budget of `12`, `0.5`, `1234.567891`, `500 EUR`, `eur 500` */
+export function readBudget(value: string): ScalarResult<WrittenBudget> {
+  const [, before = '', digits = '', after = ''] = BUDGET.exec(value) ?? [];
+  const amount = readAmount(digits);
+  if (!amount.ok) return amount;
+  if (before !== '' && after !== '') return rejected('names a currency twice');
+  const named = `${before}${after}`;
+  const currency = readCurrency(named);
+  if (named !== '' && !currency.ok)
+    return rejected(
+      'must be an amount in digits, with nothing beside it but a currency of ISO 4217, such as EUR',
+    );
+  if (amount.value === 0) return rejected('must be more than 0');
+  if (amount.value > MAX_BUDGET * 1e6) return rejected(`must be at most ${MAX_BUDGET}`);
+  return accepted({
+    billionths: amount.value * 1000,
+    ...(currency.ok && { currency: currency.value }),
+  });
 }
 
 const budgetAmount = () =>
-  amount(MAX_BUDGET).transform((millionths, context): number => {
-    const reading = budgetOf(millionths);
-    if (reading.ok) return reading.value;
-    context.addIssue({ code: 'custom', message: reading.fault });
-    return z.NEVER;
-  });
+  shortLeaf(
+    `amount, 0 to ${MAX_BUDGET}, also with its currency`,
+    {
+      anyOf: [
+        { type: 'number', minimum: 0, maximum: MAX_BUDGET },
+        { type: 'string', pattern: '^([A-Za-z]{3} *)?\\d+(\\.\\d{1,6})?( *[A-Za-z]{3})?$|\\$\\{' },
+      ],
+    },
+    (text) => {
+      const reading = readBudget(text);
+      return reading.ok ? accepted(reading.value.billionths) : reading;
+    },
+  );
 
 /** The most shares of a budget. */
 const MAX_SHARES = 5;
