@@ -60,6 +60,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
   const started = performance.now();
   setUpCluster(options);
   const metrics = createMetrics();
+  metrics.buildInfo.set({ version, node: process.version }, 1);
   const merged = new MergedMetrics();
   const firstFiles = files.contents(first.files);
   let closing: Promise<boolean> | undefined;

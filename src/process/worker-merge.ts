@@ -4,9 +4,9 @@ import { AggregatorRegistry } from 'prom-client';
 import type { CheckState, HealthReport } from '../http/admin/health.ts';
 import type { Samples } from './worker-messages.ts';
 
-/** Metrics that only the primary reports: it reads the configuration file and manages the workers. */
+/** Metrics that only the primary reports: it reads the configuration file, manages the workers, and is there before them. */
 const PRIMARY_ONLY =
-  /^(tollgate_config_|tollgate_workers$|tollgate_worker_restarts_total$|process_start_time_seconds$)/;
+  /^(tollgate_config_|tollgate_workers$|tollgate_worker_restarts_total$|tollgate_build_info$|process_start_time_seconds$)/;
 
 export class MergedMetrics {
   /** Sums over all exited workers. */

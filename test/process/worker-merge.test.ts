@@ -81,6 +81,15 @@ describe('the merged page', () => {
     expect(page.get('process_start_time_seconds')).toBeLessThanOrEqual(Math.ceil(Date.now() / 1000));
   });
 
+  test('names the running version once, also while no worker reports', async () => {
+    const [worker, own] = [createMetrics(), createMetrics()];
+    for (const { buildInfo } of [worker, own]) buildInfo.set({ version: '1.2.3', node: 'v26' }, 1);
+    for (const workers of [[], [worker]]) {
+      const page = await pageOf(new MergedMetrics(), workers, own);
+      expect(page.get('tollgate_build_info{version="1.2.3",node="v26"}')).toBe(1);
+    }
+  });
+
   test('no counter decreases, in any order of exits', async () => {
     const step = fc.oneof(
       fc.record({ kind: fc.constant('count' as const), worker: fc.nat(2), by: fc.nat(5) }),

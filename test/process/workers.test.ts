@@ -450,6 +450,7 @@ describe('two workers without a primary', () => {
     await using gateway = await startWorkers(redis);
     for (const worker of [1, 2]) process.kill(pidOf(gateway, worker), 'SIGKILL');
     await until(async () => (await readiness(gateway)).status === 'failed', 'nobody to serve');
+    expect(await gateway.metrics()).toMatch(/^tollgate_build_info\{[^}]+\} 1$/m);
     await until(() => workersOf(gateway).length === 4, 'both to be replaced');
     // The port was a free one, that the system chose.
     for (const { client } of await connectToBoth(gateway)) client.destroy();
