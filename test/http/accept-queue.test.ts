@@ -215,6 +215,16 @@ describe('the accept queue', () => {
     expect(process.longestWait).toBeLessThan(6_500);
   });
 
+  test('that empties within an overload is not late for as long again', () => {
+    const process = new Simulation();
+    process.load(1_500, 6_000, 2, 1);
+    process.load(10, 2_000, 2, 1);
+    expect(process.length).toBe(0);
+    process.servedWaits.length = 0;
+    process.load(1_500, 4_000, 2, 1);
+    expect(Math.max(...process.servedWaits)).toBeLessThan(900);
+  });
+
   test('is served from again after three seconds where rejecting does not make it shorter', () => {
     const process = new Simulation();
     let longest = 0;

@@ -122,6 +122,20 @@ describe('where the event loop is late', () => {
 });
 
 describe('before work that costs money', () => {
+  test('a request that took long in the gateway is served under overload while its client waits', async () => {
+    await using served = await Served.start({
+      routes: (server) =>
+        server.route('GET', '/work', async (exchange) => {
+          await until(() => exchange.elapsed > 1_000, 'a second to pass');
+          await exchange.checkClient();
+          answerJson(exchange, 200, {});
+        }),
+    });
+    Object.defineProperty(served.server.acceptQueue, 'isOverloaded', { value: true });
+    using client = await served.connect();
+    expect((await client.ask({ method: 'GET', target: '/work' })).status).toBe(200);
+  });
+
   test('the client of a request that took long is looked for again', async () => {
     const after: string[] = [];
     await using served = await Served.start({

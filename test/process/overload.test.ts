@@ -1,8 +1,11 @@
 // Load shedding: when and how many new requests are rejected, and what continues meanwhile.
+import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { DynamicConfig } from '../../src/config/schema/config-schema.ts';
-import { LoadShedder } from '../../src/process/overload-control.ts';
+import { LoadShedder, OverloadControl } from '../../src/process/overload-control.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -94,6 +97,23 @@ describe('the rejected share', () => {
     );
   });
 });
+
+test.each([
+  [50, false],
+  [150, true],
+])(
+  'after %d ms in the accept queue, a client may have left before its request is read: %s',
+  (waitMs, isLate) => {
+    const control = new OverloadControl({
+      limits: () => LIMITS,
+      logger: createLogger(new PassThrough()),
+      metrics: createMetrics().overload,
+      measure: () => ({ delayMs: 0, heap: 0 }),
+      acceptQueue: { isOverloaded: false, waitMs, takeReport: () => ({ waitMs, rejected: 0 }) },
+    });
+    expect(control.isLate).toBe(isLate);
+  },
+);
 
 describe('a gateway whose event loop is late', () => {
   test('rejects new requests with 503 and continues its streams, until it is calm again', async () => {

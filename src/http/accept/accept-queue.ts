@@ -180,10 +180,12 @@ export class AcceptQueue {
     if (length < MIN_LENGTH || !isGrowing) return;
     const isStarved =
       sample.cpuMs - before.cpuMs < elapsed * STARVED_SHARE && BACKLOG / rate > MAX_WAIT_MS * BACKLOG_FACTOR;
+    // A queue that emptied within an overload is no burst when it is back.
+    const burstMs = this.isOverloaded ? 0 : MAX_WAIT_MS * BURST_FACTOR;
     // Little's law: the wait of the last in the queue.
     const isLate = isStarved
       ? length / rate > MAX_WAIT_MS
-      : this.#lateSince !== undefined && now - this.#lateSince > MAX_WAIT_MS * BURST_FACTOR;
+      : this.#lateSince !== undefined && now - this.#lateSince > burstMs;
     if (isLate) this.#rejectingSince = now;
   }
 
