@@ -24,7 +24,7 @@ import { checkRedis, StoreCheck } from './process/health-checks.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
 import { openModels } from './proxy/model-wiring.ts';
-import { openMetering } from './proxy/reservation/metering.ts';
+import { openMetering, startOutboxThread } from './proxy/reservation/metering.ts';
 import { openUpstreams } from './proxy/upstream-wiring.ts';
 import { openSessions } from './realtime/realtime-wiring.ts';
 import { openStore } from './store/open.ts';
@@ -33,7 +33,6 @@ import { createMetrics } from './telemetry/metrics/all-metrics.ts';
 import { openTracing } from './telemetry/traces/open-tracing.ts';
 import { Outbound } from './upstream/outbound/outbound.ts';
 import { DRAINS_CHANGED, REPORT_STATES } from './upstream/state/drains.ts';
-import { outboxDirectory } from './usage/outbox/default-directory.ts';
 import { StoreCurrency } from './usage/store-currency.ts';
 
 /** How long shutdown waits to flush the remaining usage to the store. */
@@ -79,6 +78,8 @@ export async function compose(options: CompositionOptions) {
 
 /** Telemetry, the store, the configuration in force, and the state of upstreams. */
 async function openFoundation({ config, env, logger, resources, now, random }: CompositionOptions) {
+  const disk = startOutboxThread(config.static);
+  resources.add('outbox thread', () => disk.abandon());
   const metrics = createMetrics();
   metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
   const outbound = new Outbound(config.dynamic.outbound);
@@ -89,7 +90,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     agent: (isTls, tls) => outbound.agent(isTls, { keepAlive: true }, tls),
   });
   resources.add('traces', () => tracing.close());
-  const store = await openStore(config.static.store, { spool: outboxDirectory(config.static) });
+  const store = await openStore(config.static.store, { spool: disk.directory });
   resources.add('store', () => store.close());
   const currency = await StoreCurrency.open(config.dynamic.currency, store, (error) =>
     logger.error({ err: error }, 'failed to set the currency of the store'),
@@ -104,7 +105,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     now,
     random,
   });
-  return { metrics, outbound, tracing, store, currency, ...upstreams };
+  return { metrics, outbound, tracing, store, disk, currency, ...upstreams };
 }
 
 /** The components that a request reaches first: listener, overload control and authentication. */
@@ -161,11 +162,12 @@ async function openFront(
 /** Limits and the usage outbox. It is closed before Redis and the store, because closing writes to both. */
 async function openUsage(
   { config, logger, resources }: CompositionOptions,
-  { metrics, outbound, snapshot, store }: Foundation,
+  { metrics, outbound, snapshot, store, disk }: Foundation,
   { keys }: Front,
 ) {
   const metering = await openMetering({
     config: config.static,
+    disk,
     dynamic: () => snapshot().config,
     store,
     redis: keys.redis,

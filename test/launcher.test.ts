@@ -189,7 +189,7 @@ function allows(range: string, version: string): boolean {
 describe('with which flags of V8 it serves', () => {
   const FLAGS = [
     '--managed-zone-memory',
-    '--memory-reducer-delay-ms=2000',
+    '--memory-reducer-delay-ms=500',
     '--memory-pool-timeout=2',
     '--initial-old-space-size=64',
   ];

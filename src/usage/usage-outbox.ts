@@ -33,6 +33,8 @@ interface UsageOutboxOptions {
   readonly store: CountingStore;
   /** Directory of the files, created when missing. Several processes may share it. */
   readonly directory: string;
+  /** Of this directory. Its thread may have been started. Default: a new one. */
+  readonly disk?: OutboxDisk;
   readonly logger: Logger;
   readonly events: UsageOutboxEvents;
   readonly limits?: Partial<UsageOutboxLimits>;
@@ -71,13 +73,12 @@ export class UsageOutbox {
   #closing: Promise<void> | undefined;
 
   private constructor(options: UsageOutboxOptions) {
-    const { store, directory, events, clock = Date.now } = options;
+    const { store, directory, events, clock = Date.now, disk = new OutboxDisk(directory) } = options;
     this.#options = options;
     this.#limits = { ...OUTBOX_LIMITS, ...options.limits };
     this.#clock = clock;
     const log = new OutboxLog(options.logger, events);
     this.#log = log;
-    const disk = new OutboxDisk(directory);
     const sender = new BatchSender({
       store,
       disk,

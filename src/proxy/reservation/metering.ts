@@ -17,6 +17,7 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Outbound } from '../../upstream/outbound/outbound.ts';
 import { HolderUsage } from '../../usage/holder-usage.ts';
 import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
+import { OutboxDisk } from '../../usage/outbox/outbox-disk.ts';
 import { usageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
 import { UsageUpkeep } from '../../usage/usage-upkeep.ts';
@@ -32,6 +33,8 @@ interface MeteringOptions {
   /** The position of this process among the replicas that serve. */
   readonly fleet: () => FleetPlace;
   readonly authenticator: Authenticator;
+  /** Of the usage outbox. */
+  readonly disk: OutboxDisk;
   /** The present configuration. */
   readonly dynamic: () => DynamicConfig;
   /** For the webhook of budgets. */
@@ -45,14 +48,26 @@ interface MeteringOptions {
 /** An open metering. */
 export type Metering = Awaited<ReturnType<typeof openMetering>>;
 
+/**
+ * Starts the thread of the usage outbox, on another processor while the store opens. Files of an outbox are signs of an earlier store, so
+ * it makes none before `openMetering`.
+ */
+export function startOutboxThread(config: StaticConfig): OutboxDisk {
+  const disk = new OutboxDisk(resolve(outboxDirectory(config)));
+  disk.start();
+  return disk;
+}
+
 /** Opens the limiter and the usage outbox. @throws GatewayError store_unavailable */
 export async function openMetering(options: MeteringOptions) {
-  const { config, dynamic, store, redis, fleet, authenticator, outbound, planOf, logger, metrics } = options;
+  const { config, disk, dynamic, store, redis, fleet, authenticator, outbound, planOf, logger, metrics } =
+    options;
   const teams = new TeamDirectory({ store: store.organisation, metrics });
   await teams.start();
   const outbox = await UsageOutbox.open({
     store: store.usage,
-    directory: resolve(outboxDirectory(config)),
+    directory: disk.directory,
+    disk,
     logger,
     events: metrics.outbox,
   });

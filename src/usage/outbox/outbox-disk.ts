@@ -29,7 +29,7 @@ export interface DiskReply {
 }
 
 export class OutboxDisk {
-  readonly #directory: string;
+  readonly directory: string;
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   #worker: Worker | undefined;
   #calls = 0;
@@ -37,7 +37,12 @@ export class OutboxDisk {
   state: DiskReply['state'] = { batches: 0, bytes: 0 };
 
   constructor(directory: string) {
-    this.#directory = directory;
+    this.directory = directory;
+  }
+
+  /** Starts the thread before its first call. It leaves the disk alone until then. */
+  start(): void {
+    this.#worker ??= this.#startThread();
   }
 
   /**
@@ -50,7 +55,7 @@ export class OutboxDisk {
     ...args: Parameters<Calls[Name]>
   ): Promise<ReturnType<Calls[Name]>> {
     if (this.#waiting.size >= MAX_CALLS) throw notAnswering();
-    this.#worker ??= this.#start();
+    this.#worker ??= this.#startThread();
     this.#calls += 1;
     const reply = Promise.withResolvers<unknown>();
     this.#waiting.set(this.#calls, reply);
@@ -70,8 +75,8 @@ export class OutboxDisk {
     await this.#worker?.terminate();
   }
 
-  #start(): Worker {
-    const worker = new Worker(THREAD, { workerData: this.#directory, env: {}, execArgv: [] });
+  #startThread(): Worker {
+    const worker = new Worker(THREAD, { workerData: this.directory, env: {}, execArgv: [] });
     worker.on('message', ({ number, value, error, state }: DiskReply) => {
       const reply = this.#waiting.get(number);
       this.#waiting.delete(number);
