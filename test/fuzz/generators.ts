@@ -147,6 +147,44 @@ export const shortTokens: fc.Arbitrary<string> = fc
   )
   .map((values) => `{"x":[${values.join(',')}]}`);
 
+/** Many values, with numbers and strings of every form. */
+export const manyValues: fc.Arbitrary<string> = fc
+  .array(
+    fc.oneof(
+      { weight: 3, arbitrary: spelled(jsonValue) },
+      {
+        weight: 3,
+        arbitrary: fc.constantFrom(
+          ...[
+            '-0',
+            '0.5',
+            '-1.25',
+            '1e5',
+            '-2E-07',
+            '1.5e+3',
+            '0e0',
+            '12345678901234567890',
+            'true',
+            'false',
+          ],
+          ...['null', '{}', '[]', '[[{}]]', '{"k":{"k":[]}}', '{"a\\n":1}', '"\\u00e9\\"\\/"', '"]},:[{"'],
+        ),
+      },
+      {
+        weight: 1,
+        arbitrary: fc
+          .tuple(fc.constantFrom('x', 'é', '\\n', '\\u00e9', ' , '), fc.nat({ max: 5000 }))
+          .map(([part, length]) => `"${part.repeat(Math.ceil(length / part.length))}"`),
+      },
+      { weight: 1, arbitrary: fc.constantFrom(' ', '\n\t').map((space) => `${space.repeat(70)}1${space}`) },
+      { weight: 1, arbitrary: shortTokens },
+    ),
+    { minLength: 10, maxLength: 40 },
+  )
+  .chain((values) =>
+    fc.constantFrom(',', ', ', ',\n  ').map((comma) => `{"x":[${values.join(comma)}],"y":{"z":1}}`),
+  );
+
 /** Texts of the words that JSON is made of, in any order: nearly all are wrong somewhere, each in another way. */
 export const nearJson: fc.Arbitrary<string> = fc
   .array(

@@ -22,6 +22,7 @@ import {
   damaged,
   frameBytes,
   jsonValue,
+  manyValues,
   nearJson,
   pieces,
   requestValue,
@@ -33,7 +34,7 @@ import { factsOf, framesOf, hasUniqueKeys, isObject, parse } from './oracles.ts'
 
 export const properties = {
   'the scanner accepts what JSON.parse accepts': fc.property(
-    spelled(jsonValue),
+    fc.oneof(spelled(jsonValue), manyValues),
     fc.option(damage),
     (text, harm) => {
       const bytes = harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm);
@@ -71,7 +72,7 @@ export const properties = {
   ),
 
   'values that nobody reads are checked like those that are read, however the text is cut': fc.property(
-    fc.oneof(spelled(jsonValue), { weight: 4, arbitrary: shortTokens }),
+    fc.oneof(spelled(jsonValue), { weight: 4, arbitrary: shortTokens }, { weight: 4, arbitrary: manyValues }),
     fc.option(damage),
     cuts,
     (text, harm, places) => {

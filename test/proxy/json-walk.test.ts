@@ -76,6 +76,25 @@ test('values that nobody reads are checked like those that are read, however the
   fc.assert<unknown>(properties[name], { numRuns: 500 });
 });
 
+test('only the values within members that are read are reported', () => {
+  const bytes = Buffer.from(
+    `{"read":[1,[2]],"ignored":[3,[4],{"a":5}],"again":[6],"end":"${'x'.repeat(20)}"}`,
+  );
+  const found: string[] = [];
+  let isIgnored = false;
+  const walk = new JsonWalk({
+    depth: 2,
+    key(depth, scanner) {
+      if (depth === 1) isIgnored = scanner.keyIs('ignored');
+    },
+    ignoresWithin: () => isIgnored,
+    value: (_, start, end) => found.push(bytes.toString('latin1', start, end)),
+  });
+  walk.advance(bytes, bytes.length, true);
+  expect(walk.fault).toBeNull();
+  expect(found.slice(0, -2)).toEqual(['1', '[2]', '[1,[2]]', '[3,[4],{"a":5}]', '6', '[6]']);
+});
+
 test('a depth of 1000 is accepted, and 1001 is rejected', () => {
   for (const depth of [999, 1000, 1001]) {
     for (const [open, close] of [

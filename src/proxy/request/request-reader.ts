@@ -118,6 +118,10 @@ export class RequestReader implements WalkListener, LongTextListener {
     this.#search?.key(depth, scanner);
   }
 
+  ignoresWithin(): boolean {
+    return this.#search === undefined && this.#meaning !== OPTIONS && !LISTS.has(this.#meaning);
+  }
+
   value(depth: number, start: number, end: number, isMember: boolean): void {
     this.#search?.value(depth, start, end, isMember);
     if (depth === OPTION_DEPTH) {

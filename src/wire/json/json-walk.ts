@@ -9,6 +9,8 @@ export interface WalkListener extends Partial<LongTextListener> {
   readonly depth: number;
   /** A key was read: `keySpan`, `keyIs` and `keyAmong` of the scanner refer to it. */
   key(depth: number, scanner: JsonScanner): void;
+  /** After a key of depth 1: whether values within its value need no report. Default: they are reported. */
+  ignoresWithin?(): boolean;
   /** A complete valid value. @param isMember of an object; its key is the last one of this depth */
   value(depth: number, start: number, end: number, isMember: boolean): void;
   /** An object or an array with values of this depth begins. */
@@ -49,8 +51,10 @@ const EXPONENT = 2;
 export class JsonWalk {
   readonly #scanner = new JsonScanner(new Uint8Array(MAX_DEPTH));
   readonly #listener: WalkListener;
+  /** The floor where values are reported as deep as the listener says. */
+  readonly #reportFloor: number;
   /** Values in more containers are not reported and take the fast path. */
-  readonly #floor: number;
+  #floor: number;
   #open = 0;
   #state = VALUE;
   #pos = 0;
@@ -66,7 +70,8 @@ export class JsonWalk {
 
   constructor(listener: WalkListener) {
     this.#listener = listener;
-    this.#floor = Math.max(1, listener.depth);
+    this.#reportFloor = Math.max(1, listener.depth);
+    this.#floor = this.#reportFloor;
   }
 
   get fault(): JsonFault | null {
@@ -167,7 +172,7 @@ export class JsonWalk {
         case COLON_BEHIND_KEY:
           if (byte !== COLON) return scanner.refuse(pos);
           pos++;
-          if (this.#open <= this.#listener.depth) this.#listener.key(this.#open, scanner);
+          this.#tellKey();
           this.#state = VALUE;
           break;
         case AFTER:
@@ -223,6 +228,12 @@ export class JsonWalk {
     scanner.fault = null;
     this.#pos = scanner.brokeAt;
     return -2;
+  }
+
+  #tellKey(): void {
+    const listener = this.#listener;
+    if (this.#open <= listener.depth) listener.key(this.#open, this.#scanner);
+    if (this.#open === 1) this.#floor = listener.ignoresWithin?.() === true ? 1 : this.#reportFloor;
   }
 
   #tellText(end: number, isWhole: boolean): void {

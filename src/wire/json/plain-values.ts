@@ -5,6 +5,7 @@ import { firstFlag, flagsOf, JsonTokens, MAX_DEPTH } from './json-tokens.ts';
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
+const PLUS = 0x2b;
 const COMMA = 0x2c;
 const MINUS = 0x2d;
 const DOT = 0x2e;
@@ -30,7 +31,7 @@ export class PlainValues extends JsonTokens {
 
   /**
    * The fast path within containers that nobody reads. It checks bounds once per token and records no faults: it stops in front of
-   * faults, incomplete tokens, rare forms (escapes in keys, exponents) and the last bytes, at a string for `LongTextListener`, whose end is
+   * faults, incomplete tokens, escapes in keys and the last bytes, at a string for `LongTextListener`, whose end is
    * then `brokeAt`, and where `open` has fallen to `floor`. One loop, because calls per token would double its time.
    * @param open containers open at `pos`, more than `floor`
    * @param isBehindValue whether a value ends at `pos`; otherwise one begins there
@@ -155,19 +156,30 @@ export class PlainValues extends JsonTokens {
     return stopped;
   }
 
-  /** A number without exponent, or -1; records no fault. */
+  /** A number, or -1; records no fault. */
   private skipPlainNumber(pos: number, stop: number): number {
     const { bytes } = this;
     const first = bytes[pos] === MINUS ? pos + 1 : pos;
-    pos = first;
-    while (pos < stop && isDigit(bytes[pos] ?? 0)) pos++;
+    pos = this.skipPlainDigits(first, stop);
     const isInteger = pos > first && (bytes[first] !== ZERO || pos === first + 1);
     if (!isInteger) return -1;
     if (bytes[pos] === DOT) {
-      const dot = pos++;
-      while (pos < stop && isDigit(bytes[pos] ?? 0)) pos++;
-      if (pos === dot + 1) return -1;
+      const dot = pos + 1;
+      pos = this.skipPlainDigits(dot, stop);
+      if (pos === dot) return -1;
     }
-    return pos >= stop || ((bytes[pos] ?? 0) | 0x20) === LETTER_E ? -1 : pos;
+    if (((bytes[pos] ?? 0) | 0x20) === LETTER_E) {
+      const sign = bytes[pos + 1];
+      const exponent = sign === PLUS || sign === MINUS ? pos + 2 : pos + 1;
+      pos = this.skipPlainDigits(exponent, stop);
+      if (pos === exponent) return -1;
+    }
+    return pos >= stop ? -1 : pos;
+  }
+
+  private skipPlainDigits(pos: number, stop: number): number {
+    const { bytes } = this;
+    while (pos < stop && isDigit(bytes[pos] ?? 0)) pos++;
+    return pos;
   }
 }
