@@ -61,6 +61,8 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     const db = sqliteKysely(migrating);
     const isNew = await migrate(db, SQLITE, MIGRATIONS, () => rejectNew('the file has no tables'));
     await fillKeySearch(db, SQLITE);
+    // After the migrations, whose indexes may be larger than memory. Usage is bound in a temporary table, for which there may be no disk.
+    writing.exec('pragma temp_store = memory');
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
     const writable = new WriteState({ write: () => writeHeartbeat(writer) });

@@ -17,25 +17,23 @@ const MAX_EXACT = sql.raw(String(2n ** 61n));
 /** The tables with sums: their time, and what else identifies a row. */
 const HOURS = ['holder_id', 'hour', 'prefix', 'model', 'upstream'] as const;
 
-const INTO_HOURS = additionTo('usage_hours', HOURS, ({ hour, holderId, prefix, model, upstream }) => [
-  holderId,
-  hour,
-  prefix,
-  model,
-  upstream,
-]);
-const INTO_DAYS = additionTo('usage_days', ['day', ...MONTH_TEXTS], (row) => [
-  row.hour.slice(0, 10),
-  ...monthTexts(row),
-]);
-const INTO_MONTHS = additionTo('usage_months', ['month', ...MONTH_TEXTS], (row) => [
-  row.hour.slice(0, 7),
-  ...monthTexts(row),
-]);
+const TABLES = [
+  additionTo('usage_hours', HOURS, ({ hour, holderId, prefix, model, upstream }) => [
+    holderId,
+    hour,
+    prefix,
+    model,
+    upstream,
+  ]),
+  additionTo('usage_days', ['day', ...MONTH_TEXTS], (row) => [row.hour.slice(0, 10), ...monthTexts(row)]),
+  additionTo('usage_months', ['month', ...MONTH_TEXTS], (row) => [row.hour.slice(0, 7), ...monthTexts(row)]),
+];
 
+/** The columns of `batch_rows`, a temporary table where rows are bound once for all tables. It is empty between transactions. */
+const BATCH = ['hour', ...MONTH_TEXTS, ...USAGE_SUMS];
 /** Rows of a statement that binds them. There are few sizes, so that the connection keeps the statements prepared. */
 const ROWS_AT_ONCE = [64, 8, 1];
-/** Bound rows after which others have their turn: some 3 ms. */
+/** Rows of a table after which others have their turn: some milliseconds. */
 const ROWS_OF_TURN = 256;
 
 export function sqlUsage(database: SqlDatabase): UsageStore {
@@ -58,7 +56,8 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
         if (batch.rows.length === 0) return 'written';
         const placed = await placeLate(trx, batch, closings);
         const rows = await withOwners(trx, placed.rows);
-        for (const into of [INTO_HOURS, INTO_DAYS, INTO_MONTHS]) await into(trx, rows, database);
+        if (database.bindsRows) await addBound(trx, rows);
+        else for (const { addJson } of TABLES) await addJson(trx, rows, database);
         return placed.isLate ? 'late' : 'written';
       });
     },
@@ -140,7 +139,7 @@ function compareTexts(a: readonly string[], b: readonly string[]): number {
 }
 
 /**
- * Adds rows to a table: as elements of one parameter, so that one round trip is enough, or each value as a parameter of its own.
+ * How rows are added to a table: as elements of one parameter, so that one round trip is enough, or from `batch_rows`.
  * @param textsOf the key of a row, in the order of the columns
  */
 function additionTo(table: string, key: readonly string[], textsOf: (row: UsageRow) => readonly string[]) {
@@ -166,40 +165,65 @@ function additionTo(table: string, key: readonly string[], textsOf: (row: UsageR
     source: RawBuilder<unknown>,
   ) => sql`insert into ${sql.table(table)} (${names}, ${sums}${marked})
     ${source} on conflict (${names}) do update set ${raised}${raisedMark}`;
-  const row = sql`(${sql.join([...key, ...USAGE_SUMS].map(() => sql.val(null)))}${mark})`;
-  const bound = new Map<number, string>();
-  const boundText = (trx: Transaction<Tables>, count: number): string => {
-    const text =
-      bound.get(count) ??
-      adding(sql`values ${sql.join(Array.from({ length: count }, () => row))}`).compile(trx).sql;
-    bound.set(count, text);
-    return text;
+  const times: Readonly<Record<string, RawBuilder<unknown>>> = {
+    day: sql`substr(hour, 1, 10)`,
+    month: sql`substr(hour, 1, 7)`,
   };
-  return async (
-    trx: Transaction<Tables>,
-    rows: readonly UsageRow[],
-    { elementsOf, bindsRows }: Pick<SqlDatabase, 'elementsOf' | 'bindsRows'>,
-  ): Promise<void> => {
-    const sorted = valuesOf(rows, textsOf);
-    if (!bindsRows) {
-      const elements = elementsOf(JSON.stringify(sorted));
+  let text: string | undefined;
+  const own = sql.join(key.map((name) => times[name] ?? sql.ref(name)));
+  return {
+    async addJson(
+      trx: Transaction<Tables>,
+      rows: readonly UsageRow[],
+      { elementsOf }: Pick<SqlDatabase, 'elementsOf'>,
+    ): Promise<void> {
+      const elements = elementsOf(JSON.stringify(valuesOf(rows, textsOf)));
       await adding(sql`select ${values}${mark} from ${elements} where true`).execute(trx);
-      return;
-    }
-    let [from, turn] = [0, ROWS_OF_TURN];
-    for (const count of ROWS_AT_ONCE) {
-      for (; from + count <= sorted.length; from += count) {
-        if (from >= turn) {
-          await nextTurn();
-          turn += ROWS_OF_TURN;
-        }
-        const parameters: (string | number)[] = [];
-        for (const values of sorted.slice(from, from + count)) parameters.push(...values);
-        await trx.executeQuery(CompiledQuery.raw(boundText(trx, count), parameters));
-      }
-    }
+    },
+    /** Adds the rows of `batch_rows` after one, up to another. */
+    async addBatch(trx: Transaction<Tables>, after: number, last: number): Promise<void> {
+      const source = sql`select ${own}, ${sums}${mark} from batch_rows where rowid > ? and rowid <= ?`;
+      text ??= adding(source).compile(trx).sql;
+      await trx.executeQuery(CompiledQuery.raw(text, [after, last]));
+    },
   };
 }
+
+/** A key may occur in several rows: each raises it. In the order of holders, neighbours share pages of the tables. */
+async function addBound(trx: Transaction<Tables>, rows: readonly UsageRow[]): Promise<void> {
+  const sorted = rows.toSorted(({ holderId: a }, { holderId: b }) => (a < b ? -1 : a > b ? 1 : 0));
+  await trx.executeQuery(CompiledQuery.raw(BATCH_ROWS));
+  let from = 0;
+  for (const count of ROWS_AT_ONCE) {
+    for (; from + count <= sorted.length; from += count) {
+      const parameters: (string | number)[] = [];
+      for (const row of sorted.slice(from, from + count))
+        parameters.push(row.hour, ...monthTexts(row), ...USAGE_SUMS.map((name) => row.sums[name]));
+      await trx.executeQuery(CompiledQuery.raw(BINDING.get(count) ?? '', parameters));
+    }
+  }
+  for (const { addBatch } of TABLES) {
+    for (let after = 0; after < sorted.length; after += ROWS_OF_TURN) {
+      if (after > 0) await nextTurn();
+      await addBatch(trx, after, after + ROWS_OF_TURN);
+    }
+  }
+  await trx.executeQuery(CompiledQuery.raw('delete from batch_rows'));
+}
+
+const BATCH_ROWS = `create temporary table if not exists batch_rows (${BATCH.map((name) => `${name} ${isSum(name) ? 'integer' : 'text'}`).join(', ')})`;
+
+function isSum(name: string): boolean {
+  return USAGE_SUMS.some((sum) => sum === name);
+}
+
+/** The text of statements that bind so many rows. */
+const BINDING = new Map(
+  ROWS_AT_ONCE.map((count) => {
+    const row = `(${BATCH.map(() => '?').join(', ')})`;
+    return [count, `insert into batch_rows values ${Array.from({ length: count }, () => row).join(', ')}`];
+  }),
+);
 
 function capped(sum: bigint): number {
   return Math.min(Number(sum), Number.MAX_SAFE_INTEGER);
