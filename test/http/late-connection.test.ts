@@ -38,6 +38,18 @@ describe('a connection that waited too long', () => {
     expect(page).toContain('tollgate_requests_total{route="none",status="503"} 1');
   });
 
+  test('is told to come back in two to four seconds, not at the same time as others', async () => {
+    await using served = await startLate();
+    const waits = new Set<number>();
+    for (let i = 0; i < 40; i += 1) {
+      const { response } = await served.say(CALL);
+      waits.add(Number(response.header('retry-after-ms')));
+    }
+    expect(waits.size).toBeGreaterThan(2);
+    expect(Math.min(...waits)).toBeGreaterThanOrEqual(2_000);
+    expect(Math.max(...waits)).toBeLessThanOrEqual(4_000);
+  });
+
   test('is served when it asks for anything else, and stays open', async () => {
     await using served = await startLate();
     using client = await served.connect();

@@ -17,10 +17,18 @@ const READ_BYTES = 64 * 1024;
 const MAX_DROPPED_BYTES = 1024 * 1024;
 /** Timeout for silent clients and for discarding. */
 const SILENCE_MS = 1_000;
-const RETRY_MS = 2_000;
+/** Many are rejected in a moment: they come back at different times. */
+const RETRIES_MS = [2_000, 2_250, 2_500, 2_750, 3_000, 3_250, 3_500, 3_750];
 
-const LATE = new GatewayError('overloaded', undefined, { retryAfterMs: RETRY_MS });
-const ANSWER = closingAnswer(LATE);
+const LATE = new GatewayError('overloaded');
+const ANSWERS = RETRIES_MS.map((retryAfterMs) =>
+  closingAnswer(new GatewayError('overloaded', undefined, { retryAfterMs })),
+);
+
+/** By the client's port: systems give them out in turn, Linux every second one. */
+function answerTo({ remotePort = 0 }: Socket): Buffer {
+  return ANSWERS[(remotePort >> 1) % ANSWERS.length] ?? closingAnswer(LATE);
+}
 
 /**
  * @param serve serves the connection normally
@@ -36,7 +44,7 @@ export function rejectLate(
     if (API_REQUEST.test(start.toString('latin1', 0, REQUEST_START_BYTES))) {
       metrics.overload.refused.inc({ cause: 'accept_queue' });
       metrics.recordUnread('none', LATE);
-      socket.end(ANSWER);
+      socket.end(answerTo(socket));
       if (start.length < READ_BYTES) socket.destroySoon();
       else {
         socket.on('data', () => socket.bytesRead > MAX_DROPPED_BYTES && socket.destroy());
