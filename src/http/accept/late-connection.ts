@@ -1,6 +1,7 @@
 // Rejection of connections that waited too long in the accept queue. Its cost decides how fast the queue drains, so requests under
 // /v1 are rejected without HTTP parsing; all others (health checks, pages, webhooks) are served as usual.
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { closingAnswer } from '../exchange/response-writer.ts';
@@ -44,9 +45,13 @@ export function rejectLate(
     if (API_REQUEST.test(start.toString('latin1', 0, REQUEST_START_BYTES))) {
       metrics.overload.refused.inc({ cause: 'accept_queue' });
       metrics.recordUnread('none', LATE);
-      socket.end(answerTo(socket));
-      if (start.length < READ_BYTES) socket.destroySoon();
+      socket.write(answerTo(socket));
+      const isAll = start.length < READ_BYTES;
+      // The kernel has the answer: closing sends FIN, and costs a quarter less than ending first. TLS has to end.
+      if (isAll && socket.writableLength === 0 && !(socket instanceof TLSSocket)) socket.destroy();
+      else if (isAll) socket.destroySoon();
       else {
+        socket.end();
         socket.on('data', () => socket.bytesRead > MAX_DROPPED_BYTES && socket.destroy());
         setTimeout(() => socket.destroy(), SILENCE_MS).unref();
       }
