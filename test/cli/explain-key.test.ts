@@ -253,6 +253,36 @@ test('an error of the key comes before one of the body', async () => {
   });
 });
 
+describe('an error of the key comes before', () => {
+  const file = () => gateway.directory.file('wrong.json');
+  const ask = (...argv: string[]) => tollgate('explain', ...argv, '--body', file());
+
+  test.each([
+    ['a body that is no JSON', '{"model":"gpt-4o"', 'invalid_json'],
+    ['a body without a model', '{}', 'missing_required_parameter'],
+    ['a model that is unknown', JSON.stringify({ ...BODY, model: 'gpt-5' }), undefined],
+  ])('%s', async (_, body, code) => {
+    writeFileSync(file(), body);
+    const key = await issue();
+    const good = await ask('--key', prefixOf(key));
+    expect([good.code, good.err]).toEqual([1, expect.stringContaining(code ?? 'no model of ')]);
+    expect(await ask('--key', '00000000')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('no key with this prefix'),
+    });
+    await done('keys', 'set', prefixOf(key), '--endpoints', 'chat');
+    expect((await ask('--key', prefixOf(key), '--endpoint', 'embeddings')).err).toContain(
+      'a request gets a 404 endpoint_not_offered, because of the key: ',
+    );
+    await done('keys', 'revoke', prefixOf(key));
+    expect((await ask('--key', prefixOf(key))).err).toContain(
+      'a request gets a 401 invalid_api_key, because of the key: ',
+    );
+    const { out } = await ask('--key', prefixOf(key), '--json');
+    expect(JSON.parse(out)).toMatchObject({ rejected: { code: 'invalid_api_key', whose: 'key' } });
+  });
+});
+
 test('what replicas count in Redis is what is explained', { timeout: REDIS_TIMEOUT }, async () => {
   await using redis = await startRedis();
   await using fleet = await startGateway({ yaml: `${YAML}redis: ${redis.url}\n` });

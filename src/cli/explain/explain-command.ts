@@ -4,7 +4,7 @@ import { loadConfig } from '../../config/load-config.ts';
 import { TIERS } from '../../config/schema/config-schema.ts';
 import { ENDPOINTS } from '../../config/schema/endpoint-names.ts';
 import { nearestOf } from '../../config/source/nearest.ts';
-import type { GatewayError } from '../../errors.ts';
+import { GatewayError } from '../../errors.ts';
 import { CHAT } from '../../proxy/endpoints/json-endpoints.ts';
 import { requestOf, routesOf } from '../../proxy/request/example-request.ts';
 import { fetchLiveState, forecastOf, mergedStates } from '../live-state.ts';
@@ -14,8 +14,8 @@ import { type CommandIo, write } from '../program/terminal.ts';
 import { readInput } from '../support-command.ts';
 import { endpointOf, explain, orderOf } from './explanation.ts';
 import { explanationText, unknownModel } from './explanation-text.ts';
-import { keyLimits } from './key-limits.ts';
-import { isBeforeBody } from './key-rejection.ts';
+import { keyLimits, keyRejectedBeforeBody } from './key-limits.ts';
+import { isBeforeBody, type KeyRejection, rejectionText } from './key-rejection.ts';
 
 /** Timeout of the request to a running gateway. */
 const TIMEOUT_MS = 500;
@@ -59,14 +59,23 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
     const config = io.desk?.config() ?? loadConfig(given.config, io.env);
     const body = file === undefined ? undefined : await readInput(file, io, config.dynamic.max_body);
     const { model = wanted ?? '', rejected } = requestOf(body, called ?? CHAT);
-    if (rejected !== undefined) return reject(io, asJson, rejected);
-    if ((wanted ?? model) !== model) throw new UsageError('the body names another model than --model');
+    if (rejected === undefined && (wanted ?? model) !== model)
+      throw new UsageError('the body names another model than --model');
     const routes = routesOf(config.dynamic);
-    const found = routes.find(model);
+    const found = rejected === undefined ? routes.find(model) : undefined;
     if (found === undefined) {
+      // As for a request, the key comes first.
+      const asked = { whose: whose ?? '', routes, endpoint: name };
+      const ofKey = whose === undefined ? undefined : await keyRejectedBeforeBody(config, io, asked);
+      if (rejected !== undefined) return reject(io, asJson, ofKey ?? rejected);
       const near = nearestOf(model, Object.keys(config.dynamic.models), MAX_NEAREST);
-      if (asJson) await write(io.stdout, json({ model, match: null, nearest: near }));
-      io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
+      if (asJson)
+        await write(
+          io.stdout,
+          json({ model, match: null, nearest: near, ...(ofKey && { rejected: ofKey }) }),
+        );
+      const why = ofKey === undefined ? unknownModel(config, model, near) : rejectionText(ofKey);
+      io.stderr.write(`tollgate explain: ${why}\n`);
       return 1;
     }
     const request = requestOf(body, called ?? endpointOf(found.endpoints), found);
@@ -94,13 +103,15 @@ export const EXPLAIN = command('explain', 'show where a request for a model woul
   },
 });
 
-async function reject(
-  io: CommandIo,
-  asJson: boolean,
-  { status, code, message, param }: GatewayError,
-): Promise<number> {
-  if (asJson) await write(io.stdout, json({ rejected: { status, code, message, param } }));
-  io.stderr.write(`tollgate explain: the request gets a ${status} ${code}: ${message}\n`);
+async function reject(io: CommandIo, asJson: boolean, error: GatewayError | KeyRejection): Promise<number> {
+  if (error instanceof GatewayError) {
+    const { status, code, message, param } = error;
+    if (asJson) await write(io.stdout, json({ rejected: { status, code, message, param } }));
+    io.stderr.write(`tollgate explain: the request gets a ${status} ${code}: ${message}\n`);
+  } else {
+    if (asJson) await write(io.stdout, json({ rejected: error }));
+    io.stderr.write(`tollgate explain: ${rejectionText(error)}\n`);
+  }
   return 1;
 }
 

@@ -10,7 +10,12 @@ import { MemoryLimiter } from '../../limits/memory/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import type { Scopes } from '../../limits/scope.ts';
 import type { ExampleRequest } from '../../proxy/request/example-request.ts';
-import { findLimitedOwner, type LimitLine, reportLimits } from '../../proxy/reservation/limit-report.ts';
+import {
+  type FoundOwner,
+  findLimitedOwner,
+  type LimitLine,
+  reportLimits,
+} from '../../proxy/reservation/limit-report.ts';
 import { ScopeResolver } from '../../proxy/reservation/scopes-of.ts';
 import { allowedEndpoints, allowsModel } from '../../proxy/routes/access.ts';
 import type { Route, RouteTable } from '../../proxy/routes/route-table.ts';
@@ -21,7 +26,13 @@ import { createMetrics } from '../../telemetry/metrics/all-metrics.ts';
 import { askAdmin } from '../live-state.ts';
 import type { CommandIo } from '../program/terminal.ts';
 import { openStoreOf } from '../support-command.ts';
-import { type KeyRejection, keyNotes, keyRejection, rejectionText } from './key-rejection.ts';
+import {
+  type KeyRejection,
+  keyNotes,
+  keyRejection,
+  rejectionBeforeBody,
+  rejectionText,
+} from './key-rejection.ts';
 
 export interface KeyLimits {
   readonly tier: Tier;
@@ -74,10 +85,7 @@ export async function keyLimits(
   timeoutMs: number,
 ): Promise<KeyLimits> {
   const { whose, model, route, endpoint } = question;
-  const store = io.desk?.store ?? (await openStoreOf(config.static, io, 'must exist'));
-  try {
-    const owner = await findLimitedOwner(store, whose);
-    if (owner === undefined) throw new Error('no key with this prefix, and no holder with this id');
+  return withOwner(config, io, whose, async (owner, store) => {
     const { tier, teamId, key, holderId } = owner;
     const endpoints = allowedEndpoints(route.endpoints, owner, config.dynamic.tiers);
     const team = teamId === null ? undefined : await store.organisation.findTeam({ id: teamId });
@@ -95,6 +103,31 @@ export async function keyLimits(
       rejected: keyRejection(request) ?? null,
       notes: hasKey ? keyNotes(key) : ['the holder has no active key'],
     };
+  });
+}
+
+/** The error that a request gets before its body is read. @throws as `keyLimits` */
+export function keyRejectedBeforeBody(
+  config: Config,
+  io: CommandIo,
+  { whose, routes, endpoint }: Pick<LimitsQuestion, 'whose' | 'routes' | 'endpoint'>,
+): Promise<KeyRejection | undefined> {
+  return withOwner(config, io, whose, async (owner) =>
+    rejectionBeforeBody({ owner, config: config.dynamic, routes }, endpoint),
+  );
+}
+
+async function withOwner<Result>(
+  config: Config,
+  io: CommandIo,
+  whose: string,
+  work: (owner: FoundOwner, store: Store) => Promise<Result>,
+): Promise<Result> {
+  const store = io.desk?.store ?? (await openStoreOf(config.static, io, 'must exist'));
+  try {
+    const owner = await findLimitedOwner(store, whose);
+    if (owner === undefined) throw new Error('no key with this prefix, and no holder with this id');
+    return await work(owner, store);
   } finally {
     if (io.desk === undefined) await store.close();
   }

@@ -7,7 +7,7 @@ import { GatewayError } from '../../errors.ts';
 import type { ScopeKind, Scopes } from '../../limits/scope.ts';
 import type { ExampleRequest } from '../../proxy/request/example-request.ts';
 import { rejectionError } from '../../proxy/reservation/limit-headers.ts';
-import { type findLimitedOwner, type LimitLine, rejectionBy } from '../../proxy/reservation/limit-report.ts';
+import { type FoundOwner, type LimitLine, rejectionBy } from '../../proxy/reservation/limit-report.ts';
 import { refuseUnpriced } from '../../proxy/reservation/unpriced-model.ts';
 import { reservedAmounts } from '../../proxy/reservation/usage-reservation.ts';
 import { allowsModel } from '../../proxy/routes/access.ts';
@@ -15,12 +15,10 @@ import type { Route, RouteTable } from '../../proxy/routes/route-table.ts';
 import type { KeySummary } from '../../store/key-record.ts';
 import type { Team } from '../../store/organisation-record.ts';
 
-type Owner = NonNullable<Awaited<ReturnType<typeof findLimitedOwner>>>;
-
 /** What a request is checked by. */
 interface KeyRequest {
   readonly config: Pick<DynamicConfig, 'budgets' | 'tiers'>;
-  readonly owner: Owner;
+  readonly owner: FoundOwner;
   readonly team: Team | undefined;
   readonly scopes: Scopes;
   /** What is used of the limits. */
@@ -48,12 +46,8 @@ const SMALLEST = { estimate: { prompt: 1, completion: 0, isBounded: true } };
 /** @returns undefined where the key does not keep a request from being served */
 export function keyRejection(request: KeyRequest): KeyRejection | undefined {
   const { owner, config, team, scopes, lines, routes, route, model, endpoint, example } = request;
-  const { key, standing } = owner;
-  if (key !== undefined && key.state !== 'active')
-    return shown(new GatewayError('invalid_api_key'), 'key', endedText(key));
-  const expiresAtMs = key?.expiresAt ? Date.parse(key.expiresAt) : undefined;
-  const unserved = rejectionOfKey({ standing, expiresAtMs });
-  if (unserved !== undefined) return shown(unserved, unserved.code === 'api_key_expired' ? 'key' : 'holder');
+  const ofKey = keyAlone(owner);
+  if (ofKey !== undefined) return ofKey;
   const refused = thrownBy(() => {
     routes.checkEndpoint(owner, endpoint);
     routes.resolve(model, owner, endpoint);
@@ -70,6 +64,33 @@ export function keyRejection(request: KeyRequest): KeyRejection | undefined {
     kind,
     kind === 'team' && team ? `the team ${team.name}` : null,
   );
+}
+
+/**
+ * The error that a request gets before its body is read, whatever model it names.
+ * @param endpoint undefined for any
+ */
+export function rejectionBeforeBody(
+  { owner, config, routes }: Pick<KeyRequest, 'owner' | 'config' | 'routes'>,
+  endpoint: EndpointName | undefined,
+): KeyRejection | undefined {
+  const ofKey = keyAlone(owner);
+  if (ofKey !== undefined || endpoint === undefined) return ofKey;
+  const refused = thrownBy(() => routes.checkEndpoint(owner, endpoint));
+  if (refused === undefined) return undefined;
+  const lacks = (list: readonly EndpointName[] | undefined) => list?.includes(endpoint) === false;
+  const { tier, holderTerms } = owner;
+  if (lacks(config.tiers[tier]?.endpoints)) return shown(refused, 'tier');
+  return shown(refused, lacks(holderTerms.endpoints) ? 'holder' : 'key');
+}
+
+/** The error of a key or its holder for any request. */
+function keyAlone({ key, standing }: FoundOwner): KeyRejection | undefined {
+  if (key !== undefined && key.state !== 'active')
+    return shown(new GatewayError('invalid_api_key'), 'key', endedText(key));
+  const expiresAtMs = key?.expiresAt ? Date.parse(key.expiresAt) : undefined;
+  const unserved = rejectionOfKey({ standing, expiresAtMs });
+  return unserved && shown(unserved, unserved.code === 'api_key_expired' ? 'key' : 'holder');
 }
 
 /** Whether the body of a request is not read before this. */

@@ -14,7 +14,7 @@ export type LimitedOwner = Pick<Principal, 'tier' | 'holderId' | 'holderTerms' |
   readonly lineage: string;
 };
 
-interface FoundOwner extends LimitedOwner {
+export interface FoundOwner extends LimitedOwner {
   readonly standing: BillingStatus;
   /** Undefined for a holder without a key. */
   readonly key?: KeySummary;
