@@ -85,6 +85,8 @@ export class Visit implements AsyncDisposable {
     await page.getByLabel('API key').fill(key);
     await page.getByRole('button', { name: 'Show usage' }).click();
     await page.locator('#report').waitFor();
+    // The facts of the key come after the report, and until then the page ignores its other buttons.
+    await page.locator('#enter').waitFor({ state: 'hidden' });
   }
 
   /** Chooses a tier on the page of the tiers, and comes to the page where its payment is played. @returns its address */
