@@ -22,6 +22,9 @@ export async function migrateTo(address: StoreAddress, migrations: typeof MIGRAT
   await db.destroy();
 }
 
+/** For PostgreSQL, in milliseconds: a machine that is busy is slow to connect, and that is no fault of what is tested. */
+const PATIENCE_MS = 120_000;
+
 /** One connection, for queries. `destroy` closes it. */
 export function readerOf(address: StoreAddress): Kysely<Tables> {
   if (address.kind === 'sqlite')
@@ -29,10 +32,10 @@ export function readerOf(address: StoreAddress): Kysely<Tables> {
   const pool = new PostgresPool(readAddress(address.url).server, {
     connections: 1,
     maxWaiting: 10,
-    connectMs: 10_000,
-    callMs: 10_000,
-    statementMs: 10_000,
-    lockMs: 9000,
+    connectMs: PATIENCE_MS,
+    callMs: PATIENCE_MS,
+    statementMs: PATIENCE_MS,
+    lockMs: PATIENCE_MS,
   });
   return postgresKysely(pool);
 }
