@@ -1,5 +1,5 @@
 // Searches of keys and holders find what a look at each of them finds, in their order, whichever condition leads; and the table that they
-// read follows all that any version writes.
+// read follows all that any version writes. FUZZ_RUNS sets the number of runs of each property.
 import fc from 'fast-check';
 import type { Kysely } from 'kysely';
 import { sql } from 'kysely';
@@ -19,6 +19,7 @@ import { countsOf, migrateTo, readerOf, run } from './older.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';
 
 const AT = '2030-01-01T00:00:00.000Z';
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 50);
 
 interface Owner {
   readonly id: string;
@@ -233,7 +234,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         expect(found.map(({ prefix }) => prefix)).toEqual(wanted.map(({ prefix }) => prefix));
       },
     );
-    await fc.assert(property, { numRuns: 150 });
+    await fc.assert(property, { numRuns: RUNS });
   });
 
   test('holders are found by any conditions, in order, in pages without gaps and repeats', async () => {
@@ -249,7 +250,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         expect(found.map(({ id }) => id)).toEqual(wanted.map(({ id }) => id));
       },
     );
-    await fc.assert(property, { numRuns: 100 });
+    await fc.assert(property, { numRuns: RUNS });
   });
 
   test('rows that change between pages leave the others where they are, each once', async () => {
@@ -303,7 +304,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         );
       },
     );
-    await fc.assert(property, { numRuns: 40 });
+    // Each reads and writes many times.
+    await fc.assert(property, { numRuns: Math.ceil(RUNS / 3) });
   }, 120_000);
 
   test('a page reads no more than its bounds, and says where the search continues', async () => {
