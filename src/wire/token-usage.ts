@@ -126,7 +126,8 @@ function sideOf(usage: unknown, names: readonly string[]): unknown {
  * @param beside values in the same object, by `indexBeside`; may have holes
  */
 export function parseUsage(bytes: Buffer, span: Span, beside: readonly Span[] = []): Usage {
-  let usage = usualUsage(bytes, span) ?? usageIn(valueAt(bytes, span));
+  const usual = usualUsage(bytes, span);
+  let usage: Usage = usual === undefined ? usageIn(valueAt(bytes, span)) : { ...NO_USAGE, ...usual };
   // Skips the holes.
   beside.forEach((each) => {
     for (const used of toolUsesIn(bytes, each).map(usageIn))

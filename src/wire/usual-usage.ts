@@ -1,6 +1,7 @@
 // Reads the usage of most answers without building it: the members of chat completions, with plain numbers. token-usage.ts reads all others.
 import { JsonScanner, type Span } from './json/json.ts';
 
+/** Another part, once it has a column, is 0 here, and a report that has one is not usual. */
 interface UsualUsage {
   readonly prompt: number;
   readonly completion: number;

@@ -19,13 +19,14 @@ const TABLES = [
   'usage/records/public-sums.ts',
   'wire/token-usage.ts',
 ];
-/** Files with a use of this one column: a file of days, a chart, an attribute of spans, a fake report, and a price. */
+/** Files with a use of this one column: a file of days, a chart, an attribute of spans, a fake report, a price, and a short way for usual reports. */
 const USES = [
   'billing/pages/browser/account.js',
   'billing/pages/browser/charts.js',
   'telemetry/traces/otlp-tracer.ts',
   'upstream/echo/echo-responses.ts',
   'usage/records/token-price.ts',
+  'wire/usual-usage.ts',
 ];
 /** The column in SQL, in code, and in reports. */
 const NAMED = /^ {2}'reasoning',$|\.reasoning\b|\breasoning: (\d|\w+\(|\{)|\breasoning_tokens\b/m;
