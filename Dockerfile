@@ -58,5 +58,5 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
 # Exec form: Node is process 1 and gets the signals itself, and SIGTERM drains. Give the container longer to stop than
 # `drain.delay` and `drain.timeout` together. The flags are those of bin/tollgate.js, where they are explained.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["node", "--managed-zone-memory", "--memory-reducer-delay-ms=500", "--memory-pool-timeout=2", "--initial-old-space-size=64", "dist/main.js"]
+ENTRYPOINT ["node", "--managed-zone-memory", "--memory-pool-timeout=2", "--initial-old-space-size=64", "dist/main.js"]
 CMD ["serve"]

@@ -16,20 +16,11 @@ const OLDEST = [
 ];
 /**
  * V8 flags of a serving process, by version of V8: with a flag that it does not know, Node does not start. The Dockerfile has them, too.
- * Compilers get pages that are given back, where `malloc` keeps the most that each thread ever needed. V8 looks twice a second whether
- * there is little work, in place of each 8 s, and then collects garbage and gives its pages back 2 s later instead of 8. And the heap of
- * a start is not collected in full while it grows.
+ * Compilers get pages that are given back, where `malloc` keeps the most that each thread ever needed; free pages of the heap are given back
+ * after 2 s instead of 8; and the heap of a start is not collected in full while it grows.
  */
 const SERVE_FLAGS = new Map([
-  [
-    '14.6',
-    [
-      '--managed-zone-memory',
-      '--memory-reducer-delay-ms=500',
-      '--memory-pool-timeout=2',
-      '--initial-old-space-size=64',
-    ],
-  ],
+  ['14.6', ['--managed-zone-memory', '--memory-pool-timeout=2', '--initial-old-space-size=64']],
 ]);
 /** Set for the second Node, so that a wrong binary can never start itself again and again. */
 const MARK = 'TOLLGATE_SECOND_NODE';

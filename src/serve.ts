@@ -4,7 +4,7 @@ import { type App, type AppOptions, loadFiles, startApp } from './app.ts';
 import { CONFIG, command, type Definition, flag } from './cli/program/command.ts';
 import type { CommandRunner } from './console/console-desk.ts';
 import { VERSION } from './package-files.ts';
-import { releaseStartMemory, tuneHeap } from './process/heap-tuning.ts';
+import { releaseMemoryAtRest, tuneHeap } from './process/heap-tuning.ts';
 import type { Primary } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { WORKER_VARIABLE } from './process/worker-messages.ts';
@@ -46,7 +46,7 @@ type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
   tuneHeap();
-  releaseStartMemory();
+  releaseMemoryAtRest();
   return app;
 }
 

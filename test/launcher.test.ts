@@ -187,12 +187,7 @@ function allows(range: string, version: string): boolean {
 }
 
 describe('with which flags of V8 it serves', () => {
-  const FLAGS = [
-    '--managed-zone-memory',
-    '--memory-reducer-delay-ms=500',
-    '--memory-pool-timeout=2',
-    '--initial-old-space-size=64',
-  ];
+  const FLAGS = ['--managed-zone-memory', '--memory-pool-timeout=2', '--initial-old-space-size=64'];
   const TELLS = `export async function main(words) {
     console.log(JSON.stringify([process.pid, words, process.execArgv.filter((each) => !each.includes('import') && !each.includes('.mjs'))]));
     return 3;
