@@ -1,5 +1,6 @@
 // How long the chunk with the finish reason is held, and how much behind it. What goes into it is in relay-usage-chunks.test.ts.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { flushWrites } from '../../src/http/exchange/write-batch.ts';
 import { FinishHold } from '../../src/proxy/answer/stream/finish-hold.ts';
 
 const FRAME = Buffer.from('data: {"choices":[]}\n\n');
@@ -19,6 +20,8 @@ beforeEach(() => {
   Object.assign(client, { isOver: false, isPaused: false });
 });
 afterEach(() => {
+  // The end of a tick that the played clock did not reach would never come.
+  flushWrites();
   vi.useRealTimers();
 });
 
