@@ -1,6 +1,6 @@
 // What is left of the gateway's work when it gets three times what it can do: answers a second that come whole and in time,
 // at rising loads that do not wait for answers, over kept connections and over a new one for each request. The gateway gets a fixed
-// part of a processor: without, the sender of three times as many requests takes from it what it is measured by.
+// share of a processor: otherwise the sender, which works more at three times the load, would take CPU time from the gateway.
 // `node bench/overload.ts`; `--help` says the rest.
 import { mkdtempSync, rmSync } from 'node:fs';
 import http from 'node:http';

@@ -71,7 +71,7 @@ async function start(
   return startPrimary({ ...loaded, ...program, count, env, logger, onLines: writeWorkerLines });
 }
 
-/** Runs as a worker: the primary controls everything except the log. @returns undefined where this process is none */
+/** Runs as a worker: the primary controls everything except the log. @returns undefined if this process is not a worker */
 async function serveAsWorker(file: string): Promise<number | undefined> {
   const { runWorker, workerNumber } = await import('./process/worker.ts');
   const number = workerNumber(process.env);

@@ -38,7 +38,7 @@ describe('a connection that waited too long', () => {
     expect(page).toContain('tollgate_requests_total{route="none",status="503"} 1');
   });
 
-  test('is told to come back in two to four seconds, not at the same time as others', async () => {
+  test('gets a retry time of two to four seconds that differs from that of others', async () => {
     await using served = await startLate();
     const waits = new Set<number>();
     for (let i = 0; i < 40; i += 1) {

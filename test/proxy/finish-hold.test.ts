@@ -20,7 +20,7 @@ beforeEach(() => {
   Object.assign(client, { isOver: false, isPaused: false });
 });
 afterEach(() => {
-  // The end of a tick that the played clock did not reach would never come.
+  // A fake `setImmediate` that has not run is dropped with the fake clock.
   flushWrites();
   vi.useRealTimers();
 });

@@ -51,7 +51,7 @@ const EXPONENT = 2;
 export class JsonWalk {
   readonly #scanner = new JsonScanner(new Uint8Array(MAX_DEPTH));
   readonly #listener: WalkListener;
-  /** The floor where values are reported as deep as the listener says. */
+  /** `#floor` outside of values that the listener ignores. */
   readonly #reportFloor: number;
   /** Values in more containers are not reported and take the fast path. */
   #floor: number;
