@@ -93,6 +93,12 @@ export class UsageOutbox {
     });
     this.#disk = disk;
     this.#sender = sender;
+    // A new thread takes over the file of the one that ended, so that reports have its rows again.
+    disk.onEnd = () => {
+      if (this.#isClosed) return;
+      void this.#scan();
+      sender.setSync();
+    };
   }
 
   /**

@@ -3,6 +3,7 @@
 import { EventEmitter, once } from 'node:events';
 import { syncBuiltinESMExports } from 'node:module';
 import threads, { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
+import type { OutboxThreadData } from '../../src/usage/outbox/outbox-disk.ts';
 import type { OutboxTask } from './outbox-host.ts';
 
 const SOURCE = new URL('../../src/usage/outbox/outbox-thread.ts', import.meta.url).href;
@@ -17,7 +18,7 @@ class OutboxThread extends EventEmitter {
   readonly #port: MessagePort;
   #isOver = false;
 
-  constructor(directory: string) {
+  constructor(data: OutboxThreadData) {
     super();
     const { port1, port2 } = new MessageChannel();
     this.#port = port1.on('message', (reply) => void this.emit('message', reply));
@@ -29,7 +30,7 @@ class OutboxThread extends EventEmitter {
     this.#host
       .on('error', (error) => void this.emit('error', error))
       .on('exit', (code) => void this.emit('exit', code));
-    const task: OutboxTask = { port: port2, directory };
+    const task: OutboxTask = { port: port2, data };
     this.#host.postMessage(task, [port2]);
   }
 

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { test } from 'vitest';
 
-const FILES = ['losses.test.ts', 'losses-process.test.ts'];
+const FILES = ['losses.test.ts', 'losses-process.test.ts', 'ended-thread.test.ts'];
 const TIMEOUT_MS = 120_000;
 
 /** A test of one row of the table. @param name text of the first column */

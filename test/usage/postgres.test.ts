@@ -4,7 +4,8 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
-import { open, QUICK, record, sums } from './samples.ts';
+import { FaultyStore } from './faulty-store.ts';
+import { BY_HAND, open, QUICK, record, sums } from './samples.ts';
 
 let server: PostgresServer;
 let store: Store;
@@ -68,3 +69,18 @@ test('connections that break at any time, also in a commit, lose nothing and cou
   expect(told.batches.failed).toBeGreaterThan(0);
   await outbox.close(30_000);
 }, 120_000);
+
+test('a batch that the server committed counts once when the process ends before its removal', async () => {
+  const faulty = new FaultyStore(store.usage);
+  faulty.rest = 'commits and fails';
+  const first = await open(faulty, dir.file('directory'), BY_HAND);
+  first.outbox.record(record());
+  expect(await first.outbox.flush()).toBe(false);
+  await first.outbox.abandon();
+  const second = await open(store.usage, dir.file('directory'), BY_HAND);
+  second.outbox.record(record());
+  expect(await second.outbox.flush()).toBe(true);
+  expect(second.told.batches).toMatchObject({ known: 1, written: 1 });
+  expect((await sums(store.usage))?.requests).toBe(2);
+  await second.outbox.close(30_000);
+});

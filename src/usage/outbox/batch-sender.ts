@@ -70,6 +70,11 @@ export class BatchSender {
     }
   }
 
+  /** While the store accepts nothing, the file has the only copy: each commit must then survive a power failure. */
+  setSync(): void {
+    this.#options.disk.call('setSync', this.#isFailing).catch(() => {});
+  }
+
   /** Sends no more batches. */
   stop(): void {
     this.#isStopped = true;
@@ -131,10 +136,9 @@ export class BatchSender {
     return true;
   }
 
-  /** While the store accepts nothing, the file has the only copy: each commit must then survive a power failure. */
   #setFailing(isFailing: boolean): void {
     if (this.#isFailing === isFailing) return;
     this.#isFailing = isFailing;
-    this.#options.disk.call('setSync', isFailing).catch(() => {});
+    this.setSync();
   }
 }

@@ -21,6 +21,13 @@ export interface DiskCall {
   readonly args: readonly unknown[];
 }
 
+/** What the thread is started with. */
+export interface OutboxThreadData {
+  readonly directory: string;
+  /** In shared memory: the number of the last `add` whose rows are in the file. It outlives a thread that ends before its reply. */
+  readonly added: Float64Array<SharedArrayBuffer>;
+}
+
 export interface DiskReply {
   readonly number: number;
   readonly value?: unknown;
@@ -30,14 +37,20 @@ export interface DiskReply {
 
 export class OutboxDisk {
   readonly directory: string;
+  /** Called when the thread has ended by itself, unless it ended before its first reply. */
+  onEnd = () => {};
+  readonly #thread: URL;
+  readonly #added = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   #worker: Worker | undefined;
   #calls = 0;
   /** The backlog in the file, as of the last reply. */
   state: DiskReply['state'] = { batches: 0, bytes: 0 };
 
-  constructor(directory: string) {
+  /** @param thread the file that the thread runs */
+  constructor(directory: string, thread = THREAD) {
     this.directory = directory;
+    this.#thread = thread;
   }
 
   /** Starts the thread before its first call. It leaves the disk alone until then. */
@@ -72,12 +85,16 @@ export class OutboxDisk {
 
   /** Ends the thread as if the process had been killed. */
   async abandon(): Promise<void> {
+    this.onEnd = () => {};
     await this.#worker?.terminate();
   }
 
   #startThread(): Worker {
-    const worker = new Worker(THREAD, { workerData: this.directory, env: {}, execArgv: [] });
+    const workerData: OutboxThreadData = { directory: this.directory, added: this.#added };
+    const worker = new Worker(this.#thread, { workerData, env: {}, execArgv: [] });
+    let isServing = false;
     worker.on('message', ({ number, value, error, state }: DiskReply) => {
+      isServing = true;
       const reply = this.#waiting.get(number);
       this.#waiting.delete(number);
       this.state = state;
@@ -88,9 +105,14 @@ export class OutboxDisk {
     // The next call starts a new thread, whose first `takeOver` moves the content of the file.
     worker.on('exit', () => {
       this.#worker = undefined;
-      for (const { reject } of this.#waiting.values())
-        reject(new Error('the thread of the usage outbox ended'));
+      const calls = [...this.#waiting];
       this.#waiting.clear();
+      for (const [number, { resolve, reject }] of calls) {
+        // To add the rows again would count them twice.
+        if (number === this.#added[0]) resolve(undefined);
+        else reject(new Error('the thread of the usage outbox ended'));
+      }
+      if (isServing) this.onEnd();
     });
     // After the listeners, because they keep the process running.
     worker.unref();

@@ -46,6 +46,8 @@ interface WaitingBatch {
 
 export class OutboxFile {
   readonly directory: string;
+  /** Called when the rows of `add` are in the file. */
+  onAdded = () => {};
   readonly #memory = openIndexed(':memory:');
   #path = '';
   #file: DatabaseSync | undefined;
@@ -225,6 +227,7 @@ export class OutboxFile {
       }
     }
     this.#save(database, added);
+    if (database === this.#file) this.onAdded();
     this.#ranges = ranges;
     this.#rangesOf = database;
     for (const { range, id, rows } of added) {
