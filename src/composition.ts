@@ -153,7 +153,7 @@ async function openFront(
     limits: () => snapshot().config.overload,
     logger,
     metrics: metrics.overload,
-    acceptQueue: server.acceptQueue,
+    queues: server,
   });
   resources.add('overload', async () => overload.stop());
   return { keys, server, overload };

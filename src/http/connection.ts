@@ -1,13 +1,16 @@
 // One client connection: its current exchange, the pipelined requests behind it, and its end.
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../errors.ts';
-import type { PollPhase } from './accept/poll-phase.ts';
+import { PollPhase } from './accept/poll-phase.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { keepsConnection, setKeepsConnection } from './exchange/node-internals.ts';
 import { closingAnswer } from './exchange/response-writer.ts';
+import { DecodeQueue } from './pieces/decode-queue.ts';
 
 /** Maximum pipelined requests per connection. */
 const MAX_WAITING = 1_000;
+/** Pipelined requests that wait, over all connections. */
+const MAX_PIPELINED = 10_000;
 /** Maximum requests per connection. */
 const MAX_REQUESTS = 1_000;
 
@@ -21,12 +24,17 @@ const PROBE_MAX_MS = 5_000;
 const PROBED_MS = PROBE_MS * 4;
 
 /** What the connections of a listener share. */
-export interface ListenerState {
+export class ListenerState {
   /** Free slots for pipelined requests: each costs a few KiB, but its sender only 30 bytes. */
-  freeSlots: number;
-  readonly pollPhase: PollPhase;
+  freeSlots = MAX_PIPELINED;
+  readonly pollPhase = new PollPhase();
+  readonly decodeQueue = new DecodeQueue();
   /** Whether there is no time to probe a client before its request is sent upstream. */
   readonly isOverloaded: () => boolean;
+
+  constructor(isOverloaded: () => boolean) {
+    this.isOverloaded = isOverloaded;
+  }
 }
 
 export class Connection {
@@ -54,6 +62,10 @@ export class Connection {
     socket.once('close', () => this.#dropWaiting());
     // Node removes its own listener after a parse error or a CONNECT; 'close' follows.
     socket.on('error', () => undefined);
+  }
+
+  get decodeQueue(): DecodeQueue {
+    return this.#shared.decodeQueue;
   }
 
   get current(): Exchange | undefined {

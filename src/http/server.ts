@@ -9,9 +9,9 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { AcceptQueue } from './accept/accept-queue.ts';
 import { ConnectionIntake } from './accept/connection-intake.ts';
 import { ConnectionShedding } from './accept/connection-shedding.ts';
-import { PollPhase } from './accept/poll-phase.ts';
+import { EarlyRejection } from './accept/early-rejection.ts';
 import { boundAddress } from './client-address.ts';
-import { Connection, type ListenerState } from './connection.ts';
+import { Connection, ListenerState } from './connection.ts';
 import { Cors } from './cors.ts';
 import { Drain } from './drain.ts';
 import { checkEdge } from './edge.ts';
@@ -22,6 +22,7 @@ import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
 import type { IncomingRequest } from './incoming-request.ts';
 import { createListener, type Listener, type ListenerLimits, startListening } from './listener.ts';
 import { rejectMalformed } from './malformed-requests.ts';
+import type { DecodeQueue } from './pieces/decode-queue.ts';
 import { type Handler, type Method, Router } from './router.ts';
 
 export interface ServerOptions extends ListenerLimits, RunningExchangesOptions {
@@ -37,8 +38,6 @@ export interface ServerOptions extends ListenerLimits, RunningExchangesOptions {
   readonly isLate?: () => boolean;
 }
 
-/** Pipelined requests that wait, over all connections. */
-const MAX_PIPELINED = 10_000;
 export class Server {
   readonly #http: Listener;
   readonly #router: Router;
@@ -47,22 +46,18 @@ export class Server {
   /** Paths that accept WebSocket handshakes. */
   readonly #upgradable = new Set<string>();
   readonly #intake: ConnectionIntake;
-  readonly #isLate: () => boolean;
   readonly #connections = new Map<Socket, Connection>();
-  readonly #shared: ListenerState = {
-    freeSlots: MAX_PIPELINED,
-    pollPhase: new PollPhase(),
-    isOverloaded: () => this.acceptQueue.isOverloaded,
-  };
+  readonly #shared = new ListenerState(() => this.acceptQueue.isOverloaded);
   readonly #active: RunningExchanges;
+  readonly #early: EarlyRejection;
   readonly #shedding = new ConnectionShedding();
   readonly #drain: Drain;
 
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#cors = options.cors ?? new Cors(() => []);
-    this.#isLate = options.isLate ?? (() => false);
     this.#active = new RunningExchanges(options);
+    this.#early = new EarlyRejection(this.#shared.decodeQueue, options.metrics);
     const server = createListener(
       options,
       (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
@@ -80,10 +75,9 @@ export class Server {
     });
     server.on('timeout', (socket) => this.#connections.get(socket)?.onInactive(server.timeout));
     const enter = (request: IncomingRequest, response: ServerResponse) => this.#enter(request, response);
-    server.on('request', enter);
-    server.on('upgrade', (request, _socket, head: Buffer) => this.#enterUpgrade(request, head));
     // The reader of the body sends 100 Continue; a request rejected before gets none.
-    server.on('checkContinue', enter).on('checkExpectation', enter);
+    server.on('request', enter).on('checkContinue', enter).on('checkExpectation', enter);
+    server.on('upgrade', (request, _socket, head: Buffer) => this.#enterUpgrade(request, head));
     const shared = { connections: this.#connections, active: this.#active };
     rejectMalformed(server, { ...shared, metrics });
     this.#drain = new Drain({ ...shared, http: server, intake: this.#intake, logger });
@@ -130,6 +124,10 @@ export class Server {
 
   get acceptQueue(): AcceptQueue {
     return this.#intake.queue;
+  }
+
+  get decodeQueue(): DecodeQueue {
+    return this.#shared.decodeQueue;
   }
 
   /** The certificate and key of TLS handshakes from now on. @throws the system's error; then nothing has changed */
@@ -202,16 +200,18 @@ export class Server {
   #enter(request: IncomingRequest, response: ServerResponse): void {
     const connection = this.#connections.get(request.socket);
     if (connection === undefined) request.socket.destroy();
-    else connection.enter(() => this.#begin(connection, request, response));
+    else if (
+      connection.current !== undefined ||
+      this.#drain.hasBegun ||
+      !this.#early.rejects(request, response)
+    )
+      connection.enter(() => this.#begin(connection, request, response));
   }
 
   #enterUpgrade(request: IncomingRequest, head: Buffer): void {
     const { socket } = request;
     const connection = this.#connections.get(socket);
-    if (connection === undefined) {
-      socket.destroy();
-      return;
-    }
+    if (connection === undefined) return void socket.destroy();
     // The HTTP inactivity timeout does not apply to a WebSocket, which has its own.
     socket.setTimeout(0);
     connection.handOver();
@@ -240,7 +240,7 @@ export class Server {
       const rejection = isTooLate ? new GatewayError('draining') : checkEdge(request);
       if (rejection !== undefined) this.#router.rejectFraming(exchange, rejection);
       else if (request.method === 'OPTIONS') this.#router.answerOptions(exchange, this.#cors);
-      else if (!this.#isLate()) this.#router.handle(exchange);
+      else if (this.#options.isLate?.() !== true) this.#router.handle(exchange);
       else connection.whenRead(() => this.#handle(exchange));
     } catch (error) {
       this.#abandon(request, error);

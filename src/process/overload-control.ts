@@ -5,6 +5,7 @@ import { getHeapStatistics } from 'node:v8';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { AcceptQueue } from '../http/accept/accept-queue.ts';
+import type { DecodeQueue } from '../http/pieces/decode-queue.ts';
 import type { Handler } from '../http/router.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -18,7 +19,7 @@ export interface Load {
 }
 
 type Limits = DynamicConfig['overload'];
-type Cause = 'event_loop' | 'heap' | 'accept_queue';
+type Cause = 'event_loop' | 'heap' | 'accept_queue' | 'decode_queue';
 
 /** Consecutive windows over the limit that mean overload; a single stall of the machine does not. */
 const SUSTAINED_WINDOWS = 3;
@@ -94,10 +95,15 @@ interface OverloadControlOptions {
   readonly metrics: Metrics['overload'];
   /** Default: measures this process. */
   readonly measure?: () => Load;
-  /** Accept queue of the public listener. */
-  readonly acceptQueue?: Pick<AcceptQueue, 'isOverloaded' | 'takeReport' | 'waitMs'>;
+  /** Those of the public listener. */
+  readonly queues?: {
+    readonly acceptQueue?: Pick<AcceptQueue, 'isOverloaded' | 'takeReport' | 'waitMs'>;
+    readonly decodeQueue?: Pick<DecodeQueue, 'isOverloaded' | 'takeReport'>;
+  };
 }
 
+/** The report of a queue that there is not. */
+const NOTHING = { waitMs: 0, rejected: 0 };
 /** Length of a window. */
 const WINDOW_MS = 250;
 /** Above this event loop delay, or this wait in the accept queue, a client may have disconnected before its request is read. */
@@ -142,7 +148,7 @@ export class OverloadControl {
 
   /** Whether requests may be read long after they were sent; it is true before requests are rejected. */
   get isLate(): boolean {
-    const { acceptQueue } = this.#options;
+    const acceptQueue = this.#options.queues?.acceptQueue;
     if (this.#delayMs > LATE_MS) return true;
     return acceptQueue !== undefined && (acceptQueue.waitMs > LONG_WAIT_MS || acceptQueue.isOverloaded);
   }
@@ -161,13 +167,20 @@ export class OverloadControl {
   }
 
   #tick(): void {
-    const { limits, logger, metrics, acceptQueue } = this.#options;
+    const { limits, logger, metrics, queues } = this.#options;
+    const { acceptQueue, decodeQueue } = queues ?? {};
     const load = this.#measure();
-    const { waitMs, rejected } = acceptQueue?.takeReport() ?? { waitMs: 0, rejected: 0 };
+    const { waitMs, rejected } = acceptQueue?.takeReport() ?? NOTHING;
+    const decoding = decodeQueue?.takeReport() ?? NOTHING;
+    metrics.refused.inc({ cause: 'decode_queue' }, decoding.rejected);
+    metrics.decodeWait.set(decoding.waitMs / 1000);
     this.#shedder.update(load, limits());
     const { share } = this.#shedder;
     const before = this.#cause;
-    const cause = this.#shedder.cause ?? (acceptQueue?.isOverloaded === true ? 'accept_queue' : undefined);
+    const cause =
+      this.#shedder.cause ??
+      (acceptQueue?.isOverloaded === true ? 'accept_queue' : undefined) ??
+      (decodeQueue?.isOverloaded === true ? 'decode_queue' : undefined);
     this.#cause = cause;
     this.#delayMs = load.delayMs;
     metrics.acceptWait.set(waitMs / 1000);

@@ -109,11 +109,41 @@ test.each([
       logger: createLogger(new PassThrough()),
       metrics: createMetrics().overload,
       measure: () => ({ delayMs: 0, heap: 0 }),
-      acceptQueue: { isOverloaded: false, waitMs, takeReport: () => ({ waitMs, rejected: 0 }) },
+      queues: {
+        acceptQueue: { isOverloaded: false, waitMs, takeReport: () => ({ waitMs, rejected: 0 }) },
+      },
     });
     expect(control.isLate).toBe(isLate);
   },
 );
+
+test('what is rejected because compressed bodies wait to be decoded is counted and logged', async () => {
+  const metrics = createMetrics();
+  const log = new PassThrough();
+  const reports = [{ waitMs: 700, rejected: 5 }];
+  const control = new OverloadControl({
+    limits: () => LIMITS,
+    logger: createLogger(log),
+    metrics: metrics.overload,
+    measure: () => ({ delayMs: 0, heap: 0 }),
+    queues: {
+      decodeQueue: {
+        isOverloaded: true,
+        takeReport: () => reports.shift() ?? { waitMs: 700, rejected: 0 },
+      },
+    },
+  });
+  control.start();
+  try {
+    await until(() => control.isOverloaded, 'the first window to end');
+    const page = await metrics.registry.metrics();
+    expect(page).toContain('tollgate_overload_refused_total{cause="decode_queue"} 5');
+    expect(page).toContain('tollgate_decode_wait_seconds 0.7');
+    expect(String(log.read())).toContain('"cause":"decode_queue"');
+  } finally {
+    control.stop();
+  }
+});
 
 describe('a gateway whose event loop is late', () => {
   test('rejects new requests with 503 and continues its streams, until it is calm again', async () => {

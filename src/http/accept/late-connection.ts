@@ -5,6 +5,7 @@ import { TLSSocket } from 'node:tls';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { closingAnswer } from '../exchange/response-writer.ts';
+import { preparedByRetryTime } from '../exchange/retry-times.ts';
 
 /** Any method: unknown ones would be rejected too. */
 const API_REQUEST = /^[A-Z]{1,10} \/v1\//;
@@ -18,18 +19,10 @@ const READ_BYTES = 64 * 1024;
 const MAX_DROPPED_BYTES = 1024 * 1024;
 /** Timeout for silent clients and for discarding. */
 const SILENCE_MS = 1_000;
-/** Many are rejected in a moment: they come back at different times. */
-const RETRIES_MS = [2_000, 2_250, 2_500, 2_750, 3_000, 3_250, 3_500, 3_750];
-
 const LATE = new GatewayError('overloaded');
-const ANSWERS = RETRIES_MS.map((retryAfterMs) =>
+const answerTo = preparedByRetryTime((retryAfterMs) =>
   closingAnswer(new GatewayError('overloaded', undefined, { retryAfterMs })),
 );
-
-/** By the client's port: systems give them out in turn, Linux every second one. */
-function answerTo({ remotePort = 0 }: Socket): Buffer {
-  return ANSWERS[(remotePort >> 1) % ANSWERS.length] ?? closingAnswer(LATE);
-}
 
 /**
  * @param serve serves the connection normally

@@ -6,11 +6,16 @@ import { startDeadline } from '../../deadline.ts';
 import { GatewayError, wrapError } from '../../errors.ts';
 import type { Exchange } from '../exchange/exchange.ts';
 import { hasBody } from '../exchange/response-writer.ts';
+import { retryTimeOf } from '../exchange/retry-times.ts';
 import { batchWrite } from '../exchange/write-batch.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from '../pieces/body-buffer.ts';
 import { BodyPacing } from '../pieces/body-pacing.ts';
 
 const CHUNK = { chunkSize: 64 * 1024 };
+/** A compressed body of at most this length is decoded when it has arrived and its turn comes; others while they arrive. */
+const QUEUED_BYTES = 64 * 1024;
+/** A body that is larger when decoded lets the next ones begin, and is paced like other large bodies. */
+const MAX_QUEUED_BYTES = 1024 * 1024;
 /** RFC 9659: 8 MiB is the largest zstd window for a content coding; zlib's default would allow 128 MiB per request. */
 const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
 
@@ -55,9 +60,9 @@ export async function readBody(
   const expected = declared === undefined ? undefined : Number(declared);
   if (expected !== undefined && expected > limit) throw bodyTooLarge(limit);
   const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? '';
-  const isPlain = coding === '' || coding === 'identity';
   const createDecoder = DECODERS.get(coding);
-  if (!isPlain && createDecoder === undefined) throw new GatewayError('unsupported_content_encoding');
+  if (createDecoder === undefined && coding !== '' && coding !== 'identity')
+    throw new GatewayError('unsupported_content_encoding');
   let admit = large?.admit;
   if (admit !== undefined && expected !== undefined && expected > LARGE_BODY) {
     await admit();
@@ -67,14 +72,19 @@ export async function readBody(
   // Only now: an earlier rejection reaches a client that waits for 100 Continue before it sends its body (RFC 9110, 10.1.1).
   if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
 
-  const decoder = createDecoder?.();
   return new Promise((resolve, reject) => {
-    const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined, large);
+    const body = new BodyBuffer(limit, createDecoder === undefined ? expected : undefined, large);
     let admission: 'due' | 'pending' | 'granted' = admit === undefined ? 'granted' : 'due';
     const started = performance.now();
     let last = started;
     let received = 0;
     let pacing: BodyPacing | undefined;
+    let decoder: Transform | undefined;
+    const queue =
+      expected !== undefined && expected <= QUEUED_BYTES ? exchange.connection?.decodeQueue : undefined;
+    /** Compressed, until its turn. */
+    const queued: Buffer[] = [];
+    let isInQueue = false;
 
     let stop = () => {};
     let isOver = false;
@@ -83,6 +93,7 @@ export async function readBody(
       isOver = true;
       stop();
       pacing?.end();
+      leaveQueue();
       request.off('data', onData).off('end', onEnd).off('error', onError);
       exchange.offStop(settle);
       decoder?.destroy();
@@ -94,8 +105,10 @@ export async function readBody(
         reject(error);
       }
     };
-    /** Source of the stored bytes. */
-    const source = decoder ?? request;
+    const leaveQueue = () => {
+      if (isInQueue) queue?.leave();
+      isInQueue = false;
+    };
     const store = (piece: Buffer, now: number) => {
       // `push` may free the piece's memory.
       const { length } = piece;
@@ -104,11 +117,13 @@ export async function readBody(
         exchange.isLarge = true;
         pacing ??= new BodyPacing();
         pacing.record(length, performance.now() - now);
-        if (admission === 'granted') pacing.throttle(source);
-        else if (admission === 'due') waitForAdmission();
+        if (body.size > MAX_QUEUED_BYTES) leaveQueue();
+        // The queue bounds the work of the bodies in it.
+        if (admission === 'granted' && !isInQueue) pacing.throttle(decoder ?? request);
+        else if (admission === 'due') waitForAdmission(decoder ?? request);
       }
     };
-    const waitForAdmission = () => {
+    const waitForAdmission = (source: Transform | IncomingMessage) => {
       admission = 'pending';
       source.pause();
       admit?.().then(
@@ -126,8 +141,9 @@ export async function readBody(
     const onData = (piece: Buffer) => {
       last = performance.now();
       received += piece.length;
-      if (decoder === undefined) store(piece, last);
+      if (createDecoder === undefined) store(piece, last);
       else if (received > limit) settle(bodyTooLarge(limit));
+      else if (decoder === undefined) queued.push(piece);
       else if (!decoder.write(piece)) {
         request.pause();
         decoder.once('drain', () => request.resume());
@@ -139,8 +155,24 @@ export async function readBody(
       if (admission !== 'pending') settle(undefined);
     };
     const onEnd = () => {
-      if (decoder === undefined) finish();
-      else decoder.end();
+      if (createDecoder === undefined) finish();
+      else if (decoder !== undefined) decoder.end();
+      else
+        queue?.enter((isLate) => {
+          if (isOver) return false;
+          if (isLate)
+            settle(new GatewayError('overloaded', undefined, { retryAfterMs: retryTimeOf(request.socket) }));
+          else decode(createDecoder()).end(Buffer.concat(queued));
+          isInQueue = !isLate;
+          return isInQueue;
+        });
+    };
+    const decode = (transform: Transform) => {
+      decoder = transform;
+      return transform
+        .on('data', (piece: Buffer) => store(piece, performance.now()))
+        .once('end', finish)
+        .once('error', (cause) => settle(new GatewayError('corrupt_content_encoding', undefined, { cause })));
     };
     const onError = () => settle(new GatewayError('client_closed'));
     /** One timer for both deadlines; arriving bytes only move the deadline that it computes when due. */
@@ -155,11 +187,7 @@ export async function readBody(
       if (!isOver) stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
     });
 
-    decoder?.on('data', (piece: Buffer) => store(piece, performance.now()));
-    decoder?.once('end', finish);
-    decoder?.once('error', (cause) =>
-      settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),
-    );
+    if (createDecoder !== undefined && queue === undefined) decode(createDecoder());
     exchange.onStop(settle);
     request.on('data', onData).once('end', onEnd).once('error', onError);
   });

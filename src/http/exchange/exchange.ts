@@ -7,6 +7,7 @@ import type { GatewayError } from '../../errors.ts';
 import { AccessRecord } from '../../telemetry/log/access-log.ts';
 import { holdsKey, maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { RequestSpan } from '../../telemetry/traces/tracer.ts';
+import type { DecodeQueue } from '../pieces/decode-queue.ts';
 import type { Upgrade } from './upgrade.ts';
 
 /** Pattern of client request ids that are safe in log lines and headers. */
@@ -87,7 +88,7 @@ export class Exchange {
   /** The body or response is large, so that other requests take precedence. */
   isLarge = false;
   /** Set by the connection. */
-  connection: { whenRead(callback: () => void): void } | undefined;
+  connection: { whenRead(callback: () => void): void; readonly decodeQueue: DecodeQueue } | undefined;
   /** Index in `Exchanges`, which owns it. */
   index: number | undefined;
   #stopReason: GatewayError | undefined;

@@ -56,7 +56,8 @@ export function overloadMetrics(catalogue: MetricCatalogue, droppedLines: () => 
     refused: catalogue.counter('tollgate_overload_refused_total', {
       meaning: 'Requests on /v1 rejected with 503 by overload control, by cause.',
       labels: {
-        cause: '`event_loop`, `heap`, `accept_queue` (the connection waited too long to be accepted)',
+        cause:
+          '`event_loop`, `heap`, `accept_queue` (the connection waited too long to be accepted), `decode_queue` (too many compressed bodies waited to be decoded)',
       },
     }),
     share: catalogue.gauge('tollgate_overload_refused_share', {
@@ -70,6 +71,10 @@ export function overloadMetrics(catalogue: MetricCatalogue, droppedLines: () => 
     acceptWait: catalogue.gauge('tollgate_accept_wait_seconds', {
       across: 'max',
       meaning: 'Longest accept queue wait of a new connection, in the last quarter of a second.',
+    }),
+    decodeWait: catalogue.gauge('tollgate_decode_wait_seconds', {
+      across: 'max',
+      meaning: 'Longest wait of a compressed request body to be decoded, in the last quarter of a second.',
     }),
     heap: catalogue.gauge('tollgate_heap_share', {
       across: 'max',
