@@ -66,7 +66,9 @@ class Load {
   #waiting = 0;
 
   constructor(url: string, key: string, keepAlive: boolean) {
-    this.#agent = new http.Agent({ keepAlive, maxSockets: Number.POSITIVE_INFINITY });
+    // Node keeps 256 idle connections otherwise, and an open load needs as many as requests wait for an answer.
+    const unlimited = Number.POSITIVE_INFINITY;
+    this.#agent = new http.Agent({ keepAlive, maxSockets: unlimited, maxFreeSockets: unlimited });
     const { hostname, port, pathname } = new URL(url);
     const message = { role: 'user', content: 'x'.repeat(BODY_BYTES) };
     this.#body = gzipSync(JSON.stringify({ model: ALIAS, messages: [message] }));
