@@ -58,7 +58,8 @@ test('the number of holders is bounded; those without requests are evicted first
     new MemoryLimiter({
       initialTotals: seedsOf(new Store(), counters),
       metrics: counters,
-      maxScopes: 3,
+      // Three in one minute.
+      maxScopes: 1,
       now: () => 0,
     }),
   );
@@ -86,12 +87,38 @@ test('the number of holders is bounded; those without requests are evicted first
   expect([limiter.real.size, counters.holders, counters.leases]).toEqual([3, 3, 0]);
 });
 
+test('no number of other holders, keys or models gives a holder a new minute before the last one is over', async () => {
+  const counters = new Counters();
+  let now = 0;
+  const limiter = new MemoryLimiter({
+    initialTotals: seedsOf(new Store(), counters),
+    metrics: counters,
+    maxScopes: 4,
+    now: () => now,
+  });
+  const once = { requests_per_minute: 1 };
+  const admit = async (holder: string) => {
+    const admission = await limiter.admit(holderScopes(holder, once), NO_AMOUNTS);
+    if (admission.kind === 'admitted') admission.lease.settle(NO_AMOUNTS);
+    return admission.kind;
+  };
+  expect(await admit('first')).toBe('admitted');
+  now = 59_000;
+  for (let other = 1; other < 12; other += 1) await admit(`other ${other}`);
+  expect([await admit('first'), limiter.size]).toEqual(['refused', 12]);
+  // Memory has a bound all the same.
+  for (let other = 12; other < 40; other += 1) await admit(`other ${other}`);
+  expect(limiter.size).toBe(12);
+  now = 120_000;
+  expect([await admit('next'), limiter.size, counters.holders]).toEqual(['admitted', 4, 4]);
+});
+
 test('scopes whose counters were evicted are counted by the new ones, whichever request of theirs comes first', async () => {
   const counters = new Counters();
   const limiter = new MemoryLimiter({
     initialTotals: seedsOf(new Store(), counters),
     metrics: counters,
-    maxScopes: 2,
+    maxScopes: 1,
     now: () => 0,
   });
   const once = { requests_per_minute: 1 };
@@ -105,7 +132,7 @@ test('scopes whose counters were evicted are counted by the new ones, whichever 
     return admission.kind;
   };
   expect([await admit(cached), await admit(cached)]).toEqual(['admitted', 'refused']);
-  for (const other of ['b', 'c']) await admit(holderScopes(other, once));
+  for (const other of ['b', 'c', 'd']) await admit(holderScopes(other, once));
   expect([await admit(cached), await admit(fresh), await admit(cached)]).toEqual([
     'admitted',
     'refused',
@@ -116,7 +143,7 @@ test('scopes whose counters were evicted are counted by the new ones, whichever 
 test('scopes that had room before their counters were evicted are counted with the others afterwards', async () => {
   const counters = new Counters();
   const initialTotals = seedsOf(new Store(), counters);
-  const limiter = new MemoryLimiter({ initialTotals, metrics: counters, maxScopes: 2, now: () => 0 });
+  const limiter = new MemoryLimiter({ initialTotals, metrics: counters, maxScopes: 1, now: () => 0 });
   const twice = { requests_per_minute: 2 };
   const [cached, fresh] = [
     makeScopes('a', [holderScope('a', twice)]),
@@ -128,7 +155,7 @@ test('scopes that had room before their counters were evicted are counted with t
     return admission.kind;
   };
   await admit(cached);
-  for (const other of ['b', 'c']) await admit(holderScopes(other, twice));
+  for (const other of ['b', 'c', 'd']) await admit(holderScopes(other, twice));
   expect([await admit(cached), await admit(fresh), await admit(cached)]).toEqual([
     'admitted',
     'admitted',

@@ -4,6 +4,8 @@ import type { ScopeCounters } from './scope-counters.ts';
 
 /** Those with running requests are passed over; a new scope looks at no more than this many. */
 const MAX_STEPS = 16;
+/** By this factor more are remembered while the minutes of the longest idle are not over: about 600 bytes each. */
+const MINUTE_FACTOR = 3;
 
 export class KnownScopes {
   readonly #maxScopes: number;
@@ -42,12 +44,22 @@ export class KnownScopes {
     }
   }
 
-  /** Forgets the longest idle, which start with a new minute window and the totals of the store. */
-  trim(): void {
+  /**
+   * Forgets the longest idle, which start with a new minute window and the totals of the store. Those whose minute is not over stay, up to a
+   * bound: otherwise the use of many scopes would give others a new minute.
+   * @param now monotonic milliseconds
+   */
+  trim(now: number): void {
     if (this.size <= this.#maxScopes) return;
     let steps = 0;
     for (const [id, counters] of this.#known) {
       if (this.size <= this.#maxScopes || steps === MAX_STEPS) break;
+      if (
+        counters.running === 0 &&
+        counters.isMinuteOpen(now) &&
+        this.size <= MINUTE_FACTOR * this.#maxScopes
+      )
+        break;
       steps += 1;
       this.#known.delete(id);
       if (counters.running > 0) this.#known.set(id, counters);

@@ -35,7 +35,10 @@ export interface MemoryLimiterOptions {
   readonly windowMs?: number;
   /** How often the totals of a scope in use are compared with the store. Default: `CHECK_MS`. */
   readonly checkMs?: number;
-  /** Scopes that are remembered, besides those with running requests, which are bounded elsewhere. Default 100,000. */
+  /**
+   * Scopes that are remembered, besides those with running requests, which are bounded elsewhere. Up to three times as many while their
+   * minutes are not over. Default 100,000.
+   */
   readonly maxScopes?: number;
 }
 
@@ -87,7 +90,7 @@ export class MemoryLimiter implements Limiter {
     const used = room?.reserve(moment, whole);
     if (room !== undefined && used !== undefined) {
       const { counters, windows } = room;
-      this.#known.trim();
+      this.#known.trim(moment.now);
       return new AdmittedInRoom(this.#lease(whole, counters, windows), room, moment, used);
     }
     const all = this.#allCounters(scopes);
@@ -130,7 +133,7 @@ export class MemoryLimiter implements Limiter {
     const moment = this.#moment();
     const whole = wholeAmounts(amounts);
     for (const scope of scopes.list) this.#countersOf(scope).add(moment, whole);
-    this.#known.trim();
+    this.#known.trim(moment.now);
   }
 
   /** Totals are outdated: those of every scope are read again before use. Minute windows and running requests stay. */
@@ -167,7 +170,7 @@ export class MemoryLimiter implements Limiter {
     const rejection = rejectionOf(scopes, checks, amounts, () => this.#states(scopes, all, moment));
     if (rejection === undefined) return this.#reserve(scopes, all, amounts, held, moment);
     this.#known.touch(all);
-    this.#known.trim();
+    this.#known.trim(moment.now);
     return rejection;
   }
 
@@ -185,7 +188,7 @@ export class MemoryLimiter implements Limiter {
       this.#setRoom(scopes, all, windows);
       this.#totals.compare(scopes, all, moment);
     } else if (!lease.isSettled) lease.change(moment, all, amounts);
-    this.#known.trim();
+    this.#known.trim(moment.now);
     return { kind: 'admitted', lease, states: this.#states(scopes, all, moment) };
   }
 

@@ -59,6 +59,11 @@ export class ScopeCounters {
     return this.#windows.running + runningIn(this.#earlier);
   }
 
+  /** Whether requests count in a minute window that has not ended. */
+  isMinuteOpen(now: number): boolean {
+    return now < this.#windows.end;
+  }
+
   get isProvisional(): boolean {
     return this.#knowledge === 'provisional';
   }
