@@ -106,8 +106,11 @@ function entryFile() {
 
 /** The time of the last change in a folder, in milliseconds. A removed file changes the folder that it was in. */
 function newestChange(folder) {
-  const files = readdirSync(folder, { recursive: true }).map((file) => statSync(join(folder, file)).mtimeMs);
-  return Math.max(statSync(folder).mtimeMs, ...files);
+  let newest = statSync(folder).mtimeMs;
+  // `join` would take a fifth of it.
+  for (const file of readdirSync(folder, { recursive: true }))
+    newest = Math.max(newest, statSync(`${folder}/${file}`).mtimeMs);
+  return newest;
 }
 
 /** The binary of the `node` package, in the node_modules of this folder or of one above it. */

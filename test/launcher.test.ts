@@ -1,16 +1,18 @@
-// bin/tollgate.js: which source it starts, what it does on a Node that is too old, and that the process it hands over
+// bin/tollgate.js, and bin/start in front of it: which source it starts, what it does on a Node that is too old, and that the process it hands over
 // to is all that the outside sees: arguments, streams, signals, exit code.
-import { type ChildProcess, fork, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { tempDir, until, within } from './helpers/wait.ts';
 import { textAt } from './shipping/tree.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url));
+const START = fileURLToPath(new URL('../bin/start', import.meta.url));
 
 interface Install extends AsyncDisposable {
   readonly root: string;
@@ -42,6 +44,7 @@ async function install(): Promise<Install> {
   await mkdir(join(root, 'bin'));
   const launcher = join(root, 'bin', 'tollgate.js');
   await copyFile(LAUNCHER, launcher);
+  await copyFile(START, join(root, 'bin', 'start'));
   // Makes any Node believe that it is another one, with a V8 that no flags are listed for.
   const pretend = (version: string): Promise<string> => {
     const versions = JSON.stringify({ ...process.versions, node: version, v8: '1.0.0' });
@@ -216,6 +219,54 @@ describe('with which flags of V8 it serves', () => {
     const [said] = await within(once(child, 'message'), 'what it says');
     child.kill('SIGKILL');
     expect(said).toEqual([]);
+  });
+
+  /** A Node that writes down what it is asked. @param knows the flags */
+  const recording = (log: string, knows: boolean, version: string | undefined): string => `#!/bin/sh
+echo "$*" >> ${log}
+${knows ? '' : 'case "$*" in *--managed-zone-memory*) echo "bad option" >&2; exit 9 ;; esac'}
+[ "$1" = --version ] || set -- ${version === undefined ? '' : `--import "${version}"`} "$@"
+exec "${process.execPath}" "$@"
+`;
+
+  async function npmStart(project: Install, words: readonly string[], knows = true, pretended?: string) {
+    const log = await project.add('log', '');
+    await project.add('path/node', recording(log, knows, pretended), 0o755);
+    const { scripts } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+    // As npm runs it.
+    const quoted = words.map((word) => `'${word}'`).join(' ');
+    const { stdout, stderr } = await promisify(execFile)(
+      'sh',
+      ['-c', `${scripts.start} ${quoted}; echo $?`],
+      {
+        cwd: project.root,
+        env: { PATH: `${join(project.root, 'path')}:${process.env['PATH']}` },
+      },
+    );
+    return { stdout, stderr, starts: readFileSync(log, 'utf8').trim().split('\n') };
+  }
+
+  test('npm start gives them to the first Node, which is the only one', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', TELLS);
+    const { stdout, starts } = await npmStart(project, ['--config', 'x y']);
+    const [told = '', code] = stdout.trim().split('\n');
+    expect(JSON.parse(told).slice(1)).toEqual([['serve', '--config', 'x y'], FLAGS]);
+    expect(code).toBe('3');
+    expect(starts).toEqual([
+      `${FLAGS.join(' ')} --version`,
+      `${FLAGS.join(' ')} bin/tollgate.js serve --config x y`,
+    ]);
+  });
+
+  test('npm start on a Node that does not know them says which Node it needs', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('never'));
+    const { stdout, stderr } = await npmStart(project, [], false, join(project.root, '20.0.0.mjs'));
+    expect(stdout).toBe('1\n');
+    expect(stderr).toMatch(
+      /^tollgate needs Node 24\.17\.0 or 26\.3\.1 or newer of its line; this is v20\.0\.0/,
+    );
   });
 
   test('the image has the same', () => {

@@ -2,7 +2,16 @@
 // of a user who has only the package, from `npx tollgate init` to the commands of the README, on both lines of Node that `engines` has, and on
 // an older one. NPM_INSTALL=1 installs it by npm itself.
 import { execFile, execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs';
 import { appendFile, readFile } from 'node:fs/promises';
 import { basename, delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -107,6 +116,8 @@ describe('what is packed', () => {
         .map((file) => `dist/${file}`),
     ];
     const beside = [
+      'bin/start',
+      'bin/start.cmd',
       'bin/tollgate.js',
       'config.yaml',
       'config.schema.json',
@@ -131,6 +142,22 @@ describe('what is packed', () => {
       /[^\p{ASCII}]/u.test(readFileSync(directory.file(`checkout/${file}`), 'utf8')),
     );
     expect(others).toEqual([]);
+  });
+
+  test('a start loads few files, and the thread of the outbox few bytes', () => {
+    const files = (entry: string): readonly string[] => {
+      const found = new Set([directory.file(`checkout/dist/${entry}`)]);
+      for (const file of found) {
+        const imports = readFileSync(file, 'utf8').matchAll(/^import .* from "(\.[^"]+)";$/gm);
+        for (const [, path = ''] of imports) found.add(join(dirname(file), path));
+      }
+      return [...found];
+    };
+    const [, serve = ''] =
+      /"\.\/(serve-[\w-]{8}\.js)"/.exec(readFileSync(directory.file('checkout/dist/main.js'), 'utf8')) ?? [];
+    expect(new Set([...files('main.js'), ...files(serve)]).size).toBeLessThan(20);
+    const bytes = files('usage/outbox/outbox-thread.js').map((file) => statSync(file).size);
+    expect(bytes.reduce((sum, each) => sum + each)).toBeLessThan(150_000);
   });
 
   test('needs nothing that is only there for development', async () => {

@@ -26,8 +26,7 @@ afterAll(() => checkout?.remove());
 
 /** What npm runs as `npm start`, and as `npx tollgate` in a checkout. */
 const { scripts, bin, version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-const run = (words: readonly string[], env: Record<string, string> = {}): Program =>
-  new Program(words, { cwd: checkout.path, env });
+const run = (words: readonly string[]): Program => new Program(words, { cwd: checkout.path });
 
 test('every command is one that a test runs', () => {
   expect(readmeCommands().map(({ text }) => text)).toEqual([
@@ -49,9 +48,11 @@ test('every command is one that a test runs', () => {
 });
 
 test('its commands work in a checkout', async () => {
-  const [node, ...start] = scripts.start.split(' ');
-  expect(node).toBe('node');
-  await using gateway = run(start, { PORT: '0' });
+  await using gateway = new Program(['-c', `exec ${scripts.start}`], {
+    command: 'sh',
+    cwd: checkout.path,
+    env: { PORT: '0' },
+  });
   const url = await gateway.listening();
   const tollgate = async (words: readonly string[]) => {
     await using program = run([bin.tollgate, ...words]);
