@@ -27,10 +27,15 @@ export class FakeProvider extends StoredProvider {
     }
   }
 
-  /** Simulates a later event. @param ago milliseconds since the event */
-  async simulate(order: Order, what: FakeEvent, ago = 0): Promise<void> {
+  /** Simulates a later event. @param ago milliseconds since the event @returns whether it changed anything */
+  async simulate(order: Order, what: FakeEvent, ago = 0): Promise<boolean> {
     const payment = await this.paymentOf(order);
-    if (payment === undefined) return;
+    if (payment?.payment !== 'paid') return false;
+    await this.#change(order, payment, what, ago);
+    return JSON.stringify(await this.paymentOf(order)) !== JSON.stringify(payment);
+  }
+
+  async #change(order: Order, payment: StoredPayment, what: FakeEvent, ago: number): Promise<void> {
     const status = (await this.readFacts(order))?.subscription?.status;
     switch (what) {
       case 'cancelled':

@@ -10,6 +10,9 @@ import type {
 } from '../store/billing-record.ts';
 import type { MoneyFacts, PaymentFacts, SessionFacts, SubscriptionFacts } from './payment-provider.ts';
 
+/** The reason of an order that a fraud warning holds. */
+export const SUSPECTED = 'warning of fraud';
+
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
@@ -119,8 +122,7 @@ function standingOf(
   if (money.dispute === 'lost') return { standing: 'ended', reason: 'dispute lost' };
   if (money.refund === 'full') return { standing: 'ended', reason: 'refunded in full' };
   if (money.dispute === 'open') return { standing: 'held', reason: 'disputed', due: now + DAY };
-  if (money.isSuspect && !order.isTrusted)
-    return { standing: 'held', reason: 'warning of fraud', due: now + DAY };
+  if (money.isSuspect && !order.isTrusted) return { standing: 'held', reason: SUSPECTED, due: now + DAY };
   const note = money.refund === 'partial' ? 'refunded in part' : null;
   if (order.mode === 'payment') {
     const isRecent = now - Date.parse(order.createdAt) < DISPUTABLE_MS;

@@ -98,7 +98,7 @@ export abstract class StoredProvider implements PaymentProvider {
 
   async refund(order: Order): Promise<void> {
     const payment = await this.paymentOf(order);
-    if (payment?.payment !== 'paid') return;
+    if (payment?.payment !== 'paid' || payment.refund === 'full') return;
     const ended = payment.subscription === 'none' ? {} : ({ subscription: 'canceled', ...ENDED } as const);
     await this.write({ ...payment, refund: 'full', ...ended });
   }

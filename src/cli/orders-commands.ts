@@ -3,6 +3,7 @@ import { announceChanged } from '../auth/holder-change.ts';
 import { Providers } from '../billing/billing-wiring.ts';
 import { FAKE_EVENTS, FakeProvider } from '../billing/fake-provider.ts';
 import { InvoiceProvider } from '../billing/invoice-provider.ts';
+import { SUSPECTED } from '../billing/order-verdict.ts';
 import type { PaymentProvider } from '../billing/payment-provider.ts';
 import { PaymentReconciliation } from '../billing/payment-reconciliation.ts';
 import type { Config } from '../config/schema/config-schema.ts';
@@ -94,7 +95,9 @@ const cancel = command('cancel', 'end the subscription of an order with the paid
   },
   examples: [`orders cancel ${EXAMPLE}`, `orders cancel ${EXAMPLE} --now`],
   run: onOrder(async ({ order, provider, reconciliation }, { now, undo }) => {
-    if (order.state === 'pending') await provider.end(order);
+    if (undo && order.state === 'pending')
+      throw new Error('the order is not paid yet, so nothing is cancelled');
+    else if (order.state === 'pending') await provider.end(order);
     else if (order.subscription === null)
       throw new Error(
         'the order has no subscription to cancel; `tollgate orders refund` takes a payment back',
@@ -164,7 +167,10 @@ const trust = command('trust', 'release an order that a fraud warning holds', {
   operand: ORDER,
   options: SHOW_OPTIONS,
   examples: [`orders trust ${EXAMPLE}`],
-  run: onOrder(async ({ order, store, reconciliation }) => {
+  run: onOrder(async ({ order: { id }, store, reconciliation }) => {
+    const order = await reconciliation.settle(id);
+    // Trust is for good: it is not for an order about which nobody has warned yet.
+    if (order.reason !== SUSPECTED) throw new Error('no fraud warning holds the order');
     const at = new Date().toISOString();
     const changed = await store.billing.changeOrder(order.id, order.version, { isTrusted: true }, at);
     if (changed === undefined)
@@ -182,7 +188,8 @@ const lapse = command('lapse', 'simulate a payment event, with the test provider
       throw new Error('lapse works only with the test provider; `billing.provider` is not `test`');
     const grace = config.dynamic.billing?.grace ?? 0;
     // Dated before the grace period, so that the event takes effect at once.
-    await provider.simulate(order, event, event === 'failed' ? grace + 1000 : 0);
+    if (!(await provider.simulate(order, event, event === 'failed' ? grace + 1000 : 0)))
+      throw new Error(`nothing changed: ${event} does not happen to this order at present`);
     return reconciliation.settle(order.id);
   }),
 });

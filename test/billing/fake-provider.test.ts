@@ -221,6 +221,24 @@ describe('with the test provider', () => {
     expect((await get('/checkout/cancelled')).status).toBe(200);
   });
 
+  test('events that do not happen to an order are an error of the command', async () => {
+    const { session_id } = await choose('Lite');
+    const config = ['--config', gateway.configFile];
+    const play = (event: string) =>
+      runCommand(['orders', 'lapse', session_id, '--as', event, ...config], {
+        TEST_DIR: gateway.directory.path,
+      });
+    const refused = [1, expect.stringContaining('does not happen to this order at present')];
+    for (const event of ['paid', 'renewed', 'failed', 'refunded', 'disputed', 'cancelled']) {
+      const { code, stderr } = await play(event);
+      expect([code, stderr]).toEqual(refused);
+    }
+    await post('/checkout/test', { session_id, button: 'pay' });
+    expect((await play('failed')).code).toBe(0);
+    const { code, stderr } = await play('renewed');
+    expect([code, stderr]).toEqual(refused);
+  });
+
   test('later months are simulated on the command line', async () => {
     const { cookie, session_id } = await choose('Lite');
     await post('/checkout/test', { session_id, button: 'pay' });

@@ -242,6 +242,8 @@ describe('support', () => {
     const bought = await shop.buy('Lite');
     const nothing = await tollgate('refund', bought.order);
     expect([nothing.code, nothing.stderr]).toEqual([1, expect.stringContaining('nothing was paid')]);
+    const undone = await tollgate('cancel', bought.order, '--undo');
+    expect([undone.code, undone.stderr]).toEqual([1, expect.stringContaining('not paid yet')]);
     const { code, stdout } = await tollgate('cancel', bought.order, '--json');
     expect([code, JSON.parse(stdout).state]).toEqual([0, 'void']);
     expect((await tollgate('cancel', bought.order, '--now', '--undo')).code).toBe(2);

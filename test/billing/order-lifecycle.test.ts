@@ -117,6 +117,11 @@ describe('a holder with on_lapse: downgrade', () => {
 
   test('loses its tier after a fraud warning until support trusts the order', async () => {
     const { bought, key, session } = await subscriber();
+    const early = await tollgate(shop, 'orders', 'trust', bought.order);
+    expect([early.code, early.stderr]).toEqual([
+      1,
+      expect.stringContaining('no fraud warning holds the order'),
+    ]);
     await shop.tell(shop.stripe.warn(session));
     expect(await seen(shop, key)).toBe('Free');
     const { code, stdout } = await tollgate(shop, 'orders', 'trust', bought.order);

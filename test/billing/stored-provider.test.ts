@@ -94,6 +94,16 @@ describe('a played subscription', () => {
     expect(await state(provider, order)).toEqual(['canceled', 11, null]);
   });
 
+  test('that is refunded again ended with the first refund', async () => {
+    const order = await placed(provider, 'month');
+    await provider.press(order, 'pay');
+    now += DAY;
+    await provider.refund(order);
+    now += DAY;
+    await provider.refund(order);
+    expect(await state(provider, order)).toEqual(['canceled', 1, null]);
+  });
+
   test('that another order replaces stays paid, and one that is ended does not', async () => {
     const order = await placed(provider, 'month');
     await provider.press(order, 'pay');
@@ -114,8 +124,8 @@ describe('a played subscription', () => {
     const once = await placed(provider, 'once');
     await provider.press(once, 'pay');
     expect(await provider.portal(once, 'http://root')).toBeUndefined();
-    await provider.simulate(once, 'paid');
-    await provider.simulate(once, 'renewed');
+    expect(await provider.simulate(once, 'paid')).toBe(false);
+    expect(await provider.simulate(once, 'renewed')).toBe(false);
     expect(await state(provider, once)).toBeUndefined();
     await provider.refund(once);
     expect((await provider.readFacts(once))?.money.refund).toBe('full');

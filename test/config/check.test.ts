@@ -47,7 +47,7 @@ describe('the description of a configuration', () => {
       '  x/*  -> openai: * [Pro only] (for chat, embeddings; responses keep the model name of the upstream)',
       'tiers',
       '  Free  20 requests a minute, 2 requests at a time, only chat and images',
-      '  Pro   no limits, price 900 usd a month',
+      '  Pro   no limits, price 9.00 USD a month',
       'warnings',
     ]);
     expect(lines.slice(21)).toContain(

@@ -177,9 +177,16 @@ function describeTier(tier: TierConfig): string {
   if (endpoints !== undefined) texts.push(`only ${endpoints.join(' and ')}`);
   if (price !== undefined) {
     const { amount, currency, interval } = price;
-    texts.push(`price ${amount} ${currency} ${interval === 'once' ? 'once' : `a ${interval}`}`);
+    texts.push(`price ${moneyText(amount, currency)} ${interval === 'once' ? 'once' : `a ${interval}`}`);
   }
   return texts.join(', ');
+}
+
+/** @param amount in the smallest unit of the currency */
+function moneyText(amount: number, currency: string): string {
+  const format = new Intl.NumberFormat('en', { style: 'currency', currency });
+  const { maximumFractionDigits: digits = 2 } = format.resolvedOptions();
+  return `${(amount / 10 ** digits).toFixed(digits)} ${currency.toUpperCase()}`;
 }
 
 /** The provider, its mode, and what happens when a payment lapses. */
