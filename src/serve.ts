@@ -46,7 +46,7 @@ type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
   tuneHeap();
-  releaseMemoryAtRest();
+  releaseMemoryAtRest(() => app.inFlight > 0);
   return app;
 }
 

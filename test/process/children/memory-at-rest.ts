@@ -1,5 +1,5 @@
-// A process whose start, and later a burst, have filled the young generation. Prints the size of that in MiB while the process works, and at
-// rest.
+// A process whose start, and later a burst, have filled the young generation. Prints the size of that in MiB while the process works, at rest
+// without a request, and at rest with one.
 import { setTimeout as delay } from 'node:timers/promises';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { releaseMemoryAtRest } from '../../../src/process/heap-tuning.ts';
@@ -22,14 +22,33 @@ async function work(): Promise<void> {
   }
 }
 
-async function sizes(): Promise<{ busy: number; rest: number }> {
+async function busySize(): Promise<number> {
   while (youngSize() <= FULL_MIB) fill();
   await work();
-  const busy = youngSize();
-  while (youngSize() === busy) await delay(LOOK_MS);
-  return { busy, rest: youngSize() };
+  return youngSize();
 }
 
-releaseMemoryAtRest(LOOK_MS);
-const start = await sizes();
-process.stdout.write(JSON.stringify({ start, burst: await sizes(), kept: underWay.length }));
+async function sizeAfter(busy: number): Promise<number> {
+  while (youngSize() === busy) await delay(LOOK_MS);
+  return youngSize();
+}
+
+let isServing = false;
+/** While no request is in flight. */
+let looks = 0;
+releaseMemoryAtRest(() => {
+  looks += 1;
+  return isServing;
+}, LOOK_MS);
+const startBusy = await busySize();
+const start = { busy: startBusy, rest: await sizeAfter(startBusy) };
+
+isServing = true;
+const busy = await busySize();
+isServing = false;
+looks = 0;
+while (looks < 5 && youngSize() === busy) await delay(LOOK_MS);
+const unasked = youngSize();
+isServing = true;
+const burst = { busy, unasked, rest: unasked === busy ? await sizeAfter(busy) : unasked };
+process.stdout.write(JSON.stringify({ start, burst, kept: underWay.length }));
