@@ -41,7 +41,7 @@ beforeAll(async () => {
       Lite: { budget: { per_day: 8, soft: [0.5] } },
     },
   };
-  fleet = await startFleet({ replicas: 1, postgres: 'shared', gateway: { config } });
+  fleet = await startFleet({ replicas: 1, postgres: 'shared', gateway: { config, process: false } });
   await fleet.join({ budgets });
   await fleet.join({ budgets });
 }, FLEET_TIMEOUT);

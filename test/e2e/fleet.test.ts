@@ -9,7 +9,7 @@ import { ask, bearer, field, listModels, rotate, statusOf, textField } from './h
 let fleet: Fleet;
 
 beforeAll(async () => {
-  fleet = await startFleet();
+  fleet = await startFleet({ gateway: { process: false } });
 }, FLEET_TIMEOUT);
 afterAll(() => fleet?.[Symbol.asyncDispose]());
 

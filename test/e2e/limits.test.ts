@@ -174,7 +174,7 @@ describe('on one gateway', () => {
 
   test('tokens of a day that are used up are a rate limit, also after a restart, and the headers are of the nearest limit', async () => {
     const limits = { tokens_per_minute: 1000, tokens_per_day: 60, tokens_per_month: 1000 };
-    await using gateway = await startGateway({ process: true, config: configOf(limits) });
+    await using gateway = await gatewayWith(limits);
     const key = await gateway.issueKey('Lite');
     upstream.next(json(200, completion({ tokens: { prompt: 40, completion: 20 } })));
     const first = await gateway.chat(chatRequest({ model: 'm' }), { key });
@@ -188,8 +188,7 @@ describe('on one gateway', () => {
       });
     };
     check(await gateway.chat(chatRequest({ model: 'm' }), { key }));
-    gateway.child.kill('SIGTERM');
-    await until(() => gateway.child.exitCode !== null, 'the end of the process');
+    await gateway.app.close();
     await using again = await startGateway({
       config: { ...configOf(limits), store: `sqlite:${gateway.directory.file('tollgate.db')}` },
     });
@@ -215,11 +214,10 @@ describe('on one gateway', () => {
 
   test('day and month go on after a restart', async () => {
     const limits = { requests_per_day: 3, tokens_per_month: 1000 };
-    await using gateway = await startGateway({ process: true, config: configOf(limits) });
+    await using gateway = await gatewayWith(limits);
     const key = await gateway.issueKey('Lite');
     expect(await count(await many([gateway], 2, key))).toEqual({ 200: 2 });
-    gateway.child.kill('SIGTERM');
-    await until(() => gateway.child.exitCode !== null, 'the end of the process');
+    await gateway.app.close();
     await using again = await startGateway({
       config: { ...configOf(limits), store: `sqlite:${gateway.directory.file('tollgate.db')}` },
     });

@@ -30,7 +30,7 @@ beforeAll(async () => {
     replicas: 2,
     postgres: 'shared',
     redis: { isDurable: true },
-    gateway: { config },
+    gateway: { config, process: false },
   });
 }, FLEET_TIMEOUT);
 afterAll(async () => {
