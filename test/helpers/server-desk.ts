@@ -1,5 +1,5 @@
 // Builds `dist/`, and starts PostgreSQL and Chromium once for a whole run, when a test file first asks. It runs in the process of vitest as the
-// global setup of the project `system`; test files ask by way of `shared-servers.ts`.
+// global setup of the system projects; test files ask by way of `shared-servers.ts`.
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
@@ -23,11 +23,15 @@ export type DeskAnswer = { readonly address: string } | { readonly error: string
 /** Many test files at once have their pools on it. */
 const POSTGRES_SETTINGS = { max_connections: '400' };
 
+/** Each project has a desk, and the build is for all of them. */
+let built: Promise<unknown> | undefined;
+
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   // Programs of the tests start from `dist/`, as in production, in half the time.
-  await promisify(execFile)(process.execPath, [
+  built ??= promisify(execFile)(process.execPath, [
     fileURLToPath(new URL('../../tools/build.ts', import.meta.url)),
   ]);
+  await built;
   const stack = new AsyncDisposableStack();
   const directory = stack.use(await tempDir());
   const started = new Map<string, Promise<string>>();
