@@ -23,9 +23,9 @@ function project(
       name,
       include: [...files[name]],
       pool: 'forks',
-      // Half of the time of a system test is waiting, so five workers keep two cores busy. The unit tests come last, by
+      // Much of the time of a system test is waiting, so seven workers keep two cores busy. The unit tests come last, by
       // name, and fill what the last system tests leave.
-      maxWorkers: 5,
+      maxWorkers: 7,
       testTimeout: 120_000,
       hookTimeout: 120_000,
       restoreMocks: true,
@@ -52,7 +52,8 @@ export default defineConfig({
       project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),
       project('system', { ...system, isolate: false }),
       project('system-isolated', system),
-      project('system-alone', { ...system, maxWorkers: 1, sequence: { groupOrder: 1 } }),
+      project('system-quiet', { ...system, maxWorkers: 2, sequence: { groupOrder: 1 } }),
+      project('system-alone', { ...system, maxWorkers: 1, sequence: { groupOrder: 2 } }),
     ],
   },
 });

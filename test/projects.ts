@@ -1,7 +1,8 @@
 // Sorts the test files into the projects of vitest by what they import, so that a new file needs no registration.
 // `unit` needs neither sockets nor processes, `system` is everything else. Files of one project share their worker's process,
-// because loading the gateway anew costs a second a file; `system-isolated` is what measures its own process, and
-// `system-alone` what measures time against the work of the machine: its files run one by one, behind all others.
+// because loading the gateway anew costs a second a file; `system-isolated` is what measures its own process. What measures time against the
+// work of the machine runs behind all others: first `system-quiet`, two files side by side, each of which leaves a processor to the other, then
+// `system-alone`, one by one.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path/posix';
 import { fileURLToPath } from 'node:url';
@@ -19,11 +20,13 @@ const SELF_MEASURE = /\bprocess\.(memoryUsage|getActiveResourcesInfo|cpuUsage)\b
 
 /** In the opening comment of a file that needs the machine for itself. */
 const ALONE = /^(\/\/.*\n)*\/\/.*\bRuns alone\b/;
+/** In the opening comment of a file that needs a processor for itself, and no more. */
+const QUIET = /^(\/\/.*\n)*\/\/.*\bRuns beside one other\b/;
 
 /** Repository path → text. Undefined: no such file. */
 export type Read = (file: string) => string | undefined;
 
-export type Project = 'unit' | 'system' | 'system-isolated' | 'system-alone';
+export type Project = 'unit' | 'system' | 'system-isolated' | 'system-quiet' | 'system-alone';
 export type Projects = Readonly<Record<Project, readonly string[]>>;
 
 /** The test files of this repository, by project. */
@@ -52,10 +55,11 @@ export function sortTests(tests: readonly string[], read: Read): Projects {
   const projects = Object.groupBy(tests, (file): Project => {
     const text = read(file) ?? '';
     if (ALONE.test(text)) return 'system-alone';
+    if (QUIET.test(text)) return 'system-quiet';
     if (SELF_MEASURE.test(text)) return 'system-isolated';
     return needsSystem(file, new Set()) ? 'system' : 'unit';
   });
-  return { unit: [], system: [], 'system-isolated': [], 'system-alone': [], ...projects };
+  return { unit: [], system: [], 'system-isolated': [], 'system-quiet': [], 'system-alone': [], ...projects };
 }
 
 /** What a file imports at run time: imports of types are erased. */

@@ -1,6 +1,6 @@
 // A gateway with a twentieth of a processor, and clients that open a connection for every request: it answers as many as it
-// can, answers health checks, and serves all of them when the load has fallen. HIGH_SECONDS makes the load longer. Runs alone:
-// it measures what other tests at the same time would change.
+// can, answers health checks, and serves all of them when the load has fallen. HIGH_SECONDS makes the load longer.
+// Runs beside one other: it measures what more tests at the same time would change.
 import { connect } from 'node:net';
 import { expect, test } from 'vitest';
 import { startGateway } from '../helpers/gateway.ts';

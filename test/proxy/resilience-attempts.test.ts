@@ -1,5 +1,5 @@
 // When a crowd fails together: how often its upstream is asked, and at which times.
-// Runs alone: it measures what other tests at the same time would change.
+// Runs beside one other: it measures what more tests at the same time would change.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
