@@ -34,8 +34,12 @@ export class ReadBatches<Value> {
     this.#isRunning = true;
     while (this.#waiting.size > 0) {
       if (this.#waiting.size < MAX_BATCH) await setTimeout(WAIT_MS, undefined, { ref: false });
-      const batch = new Map([...this.#waiting].slice(0, MAX_BATCH));
-      for (const key of batch.keys()) this.#waiting.delete(key);
+      const batch = new Map<string, PromiseWithResolvers<Value>>();
+      for (const [key, reply] of this.#waiting) {
+        if (batch.size === MAX_BATCH) break;
+        batch.set(key, reply);
+        this.#waiting.delete(key);
+      }
       await this.#answer(batch);
     }
     this.#isRunning = false;
