@@ -213,6 +213,90 @@ test('the page of a holder has its history, and issues a key also where none is 
   ]);
 });
 
+describe('an empty field', () => {
+  /** Fields of the form of a route that it accepts empty: their labels with hints. */
+  const hintsOf = async (path: string, route: string) => {
+    const { text } = await get(path);
+    const form = new RegExp(`<form[^>]* action="/console/do/${route}">.*?</form>`, 's').exec(text)?.[0] ?? '';
+    const labels = form.matchAll(
+      /<label class="field">([^<]*)(?:<span class="soft">([^<]*)<.span>)?<input type="text"/g,
+    );
+    return Object.fromEntries(Array.from(labels, ([, label = '', hint = '']) => [label, hint.trim()]));
+  };
+  const show = async (...words: string[]) =>
+    JSON.parse((await setting.commands.tollgate(...words, '--json')).out);
+
+  test('says what it means on each form of keys and holders', async () => {
+    for (const [path, route] of [
+      [`/console/keys/${key}`, 'keys.set'],
+      ['/console/keys', 'keys.issue'],
+      [`/console/holders/${holder}`, 'holders.set'],
+    ] as const) {
+      const { Reason: _, ...hints } = await hintsOf(path, route);
+      expect(Object.keys(hints).length).toBeGreaterThan(3);
+      for (const [label, hint] of Object.entries(hints))
+        expect([label, hint]).toEqual([label, expect.stringMatching(/empty: |NAME=none ends one/)]);
+    }
+  });
+
+  test('gives back what the tier has to a holder, and ends no limit of a key', async () => {
+    const terms = ['--limit', 'requests_per_minute=5', '--budget', '3/month', '--models', 'test-model'];
+    const issued = await setting.commands.tollgate(
+      ...['keys', 'issue', '--tier', 'Pro', '--name', 'n', '--expires', '30d', ...terms],
+    );
+    const prefix = issued.out.slice(0, 8);
+    const { holder: id } = await show('keys', 'show', prefix);
+    await setting.commands.tollgate('holders', 'set', id, ...terms);
+    const emptied = (...names: string[]) => Object.fromEntries(names.map((name) => [name, '  ']));
+    const shown = await fieldsOf(`/console/keys/${prefix}`, 'keys.set');
+    const others = emptied('null.name', 'null.expires', 'list.models', 'list.endpoints');
+    for (const field of ['map.limits', 'map.budget']) {
+      const refused = await send('keys.set', { ...shown, ...others, ...emptied(field) });
+      expect([refused.status, refused.text]).toEqual([400, expect.stringContaining('use none')]);
+    }
+    expect((await send('keys.set', { ...shown, ...others })).status).toBe(200);
+    expect(await show('keys', 'show', prefix)).toMatchObject({
+      ...{ name: null, expires_at: null, models: null },
+      ...{ limits: { requests_per_minute: 5 }, budget: { per_month: 3 } },
+    });
+    const ofHolder = await fieldsOf(`/console/holders/${id}`, 'holders.set');
+    const all = emptied('map.limits', 'map.budget', 'list.models');
+    expect((await send('holders.set', { ...ofHolder, ...all })).status).toBe(200);
+    expect(await show('holders', 'show', id)).toMatchObject({
+      ...{ limits: null, budget: null, models: null },
+      ...{ tier_limits: { tokens_per_day: 1000 }, tier_budget: { per_month: 10 } },
+    });
+  });
+
+  test('of a team ends no limit', async () => {
+    await setting.commands.tollgate(
+      'teams',
+      'add',
+      'bounded',
+      '--limit',
+      'requests_per_minute=5',
+      '--budget',
+      '3/month',
+    );
+    const path = '/console/teams/bounded';
+    expect(await hintsOf(path, 'teams.set')).toMatchObject({
+      Limits: expect.stringContaining('NAME=none ends one'),
+      Budget: expect.stringContaining('NAME=none ends one'),
+    });
+    const shown = await fieldsOf(path, 'teams.set');
+    for (const field of ['map.limits', 'map.budget'])
+      expect((await send('teams.set', { ...shown, [field]: '' })).status).toBe(400);
+    expect(await show('teams', 'show', 'bounded')).toMatchObject({
+      limits: { requests_per_minute: 5 },
+      budget: { per_month: 3 },
+    });
+    expect((await send('teams.set', { ...shown, 'map.limits': 'requests_per_minute=none' })).status).toBe(
+      200,
+    );
+    expect(await show('teams', 'show', 'bounded')).toMatchObject({ limits: null });
+  });
+});
+
 test('times of records are taken by the API, in searches and in changes', async () => {
   const prefix = await setting.commands.issue('--tier', 'Pro', '--expires', '30d');
   const record = await setting.commands.json('keys', 'show', prefix);

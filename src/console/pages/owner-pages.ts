@@ -6,7 +6,19 @@ import { BILLING_STATUSES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { KEYS_OF_HOLDER, SHOWN_STATES } from '../owner-records.ts';
 import { FRAGMENTS, listPage } from './list-page.ts';
-import { FORCE, labelsField, nameField, TERMS_REMOVED, termsInputs } from './owner-fields.ts';
+import {
+  expiryField,
+  FORCE,
+  labelsField,
+  nameField,
+  OF_HOLDER,
+  OF_ITS_OWN,
+  OF_NEW_HOLDER,
+  OF_NEW_KEY,
+  TERMS_REMOVED,
+  teamField,
+  termsInputs,
+} from './owner-fields.ts';
 import { readRoute } from './page-call.ts';
 import {
   type Action,
@@ -63,13 +75,7 @@ async function keyPage(request: ConsoleRequest): Promise<Html> {
       label: 'Change',
       record,
       removes: TERMS_REMOVED,
-      fields: [
-        nameField(record),
-        { name: 'null.expires', label: 'Expires', value: expiry, hint: 'such as 90d or 2030-01-31' },
-        ...termsInputs(record),
-        FORCE,
-        REASON,
-      ],
+      fields: [nameField(record), expiryField(expiry), ...termsInputs(record, OF_ITS_OWN), FORCE, REASON],
     }),
     issueFor(request, id, back),
     ...(member(record, 'replaced_by') === null ? [rotation(request, own, record)] : []),
@@ -97,12 +103,7 @@ function issueFor(request: ConsoleRequest, id: string, back: string): Html {
     role: 'support',
     label: 'Issue another key for this holder',
     back,
-    fields: [
-      { name: 'text.for', label: 'For the holder', value: id },
-      { name: 'text.name', label: 'Name of the key' },
-      { name: 'text.expires', label: 'Expires', hint: 'such as 90d or 2030-01-31' },
-      REASON,
-    ],
+    fields: [{ name: 'text.for', label: 'For the holder', value: id }, ...OF_NEW_KEY, REASON],
   });
 }
 
@@ -141,9 +142,9 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
       removes: { ...TERMS_REMOVED, labels: 'null' },
       fields: [
         nameField(record),
-        { name: 'null.team', label: 'Team', value: String(member(record, 'team') ?? '') },
+        teamField(record),
         labelsField(record),
-        ...termsInputs(record),
+        ...termsInputs(record, OF_HOLDER),
         FORCE,
         REASON,
       ],
@@ -192,7 +193,13 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
       route: 'teams.set',
       label: 'Change',
       removes: { limits: 'null', budget: 'null', labels: 'null' },
-      fields: [nameField(record), labelsField(record), ...termsInputs(record), REASON],
+      fields: [
+        // Without a name it is rejected.
+        { ...nameField(record), hint: '' },
+        labelsField(record),
+        ...termsInputs(record, OF_ITS_OWN),
+        REASON,
+      ],
     }),
     actionForm(request, {
       ...own,
@@ -257,14 +264,7 @@ async function keysPage(request: ConsoleRequest): Promise<Html> {
     role: 'support',
     label: 'Issue a key',
     back: '/console/keys',
-    fields: [
-      { name: 'text.tier', label: 'Tier', options: TIERS },
-      { name: 'text.holder', label: 'Name of the new holder' },
-      { name: 'text.team', label: 'Team' },
-      { name: 'text.name', label: 'Name of the key' },
-      { name: 'text.expires', label: 'Expires', hint: 'such as 90d' },
-      REASON,
-    ],
+    fields: [{ name: 'text.tier', label: 'Tier', options: TIERS }, ...OF_NEW_HOLDER, ...OF_NEW_KEY, REASON],
   });
   return html`${await listPage(request, KEY_LIST)}${issue.text === '' ? issue : card('issue', 'New key', issue)}`;
 }
@@ -275,7 +275,7 @@ async function teamsPage(request: ConsoleRequest): Promise<Html> {
     role: 'admin',
     label: 'Add a team',
     back: '/console/teams',
-    fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsInputs({}), REASON],
+    fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsInputs({}, OF_ITS_OWN), REASON],
   });
   return html`${await listPage(request, TEAM_LIST)}${add.text === '' ? add : card('add', 'New team', add)}`;
 }

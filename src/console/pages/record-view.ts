@@ -106,7 +106,7 @@ const WRONG = html` aria-invalid="true" aria-describedby="rejection" autofocus`;
 function input({ name, label, value = '', hint, options, type = 'text' }: Field, more = NOTHING): Html {
   if (type === 'checkbox')
     return html`<label class="field"><input type="checkbox" name="${name}" value="true"${value === 'true' ? html` checked` : NOTHING}${more}> ${label}</label>`;
-  const help = hint === undefined ? NOTHING : html`<span class="soft"> ${hint}</span>`;
+  const help = hint === undefined || hint === '' ? NOTHING : html`<span class="soft"> ${hint}</span>`;
   if (options === undefined)
     return html`<label class="field">${label}${help}<input type="${type}" name="${name}" value="${value}"${more}></label>`;
   const choices = options.map(

@@ -132,7 +132,14 @@ async function orderPage(request: ConsoleRequest): Promise<Html> {
       ...own,
       route: 'orders.paid',
       label: 'Mark as paid',
-      fields: [{ name: 'text.until', label: 'Until', hint: 'such as 2030-01-31' }, REASON],
+      fields: [
+        {
+          name: 'text.until',
+          label: 'Until',
+          hint: 'such as 2030-01-31; empty: for good, where it is paid once',
+        },
+        REASON,
+      ],
     }),
     actionForm(request, {
       ...own,
