@@ -143,7 +143,6 @@ beforeAll(async () => {
     if (typeof script === 'function') await script(c);
   });
   gateway = await startGateway({
-    process: true,
     config: {
       upstreams: {
         up: {

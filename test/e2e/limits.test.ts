@@ -249,7 +249,10 @@ describe('on three replicas', () => {
   const limits = { requests_per_minute: 15, concurrency: 50 };
 
   beforeAll(async () => {
-    fleet = await startFleet({ postgres: 'shared', gateway: { config: configOf(limits) } });
+    const options = { config: configOf(limits), process: false };
+    fleet = await startFleet({ replicas: 2, postgres: 'shared', gateway: options });
+    // The one that is killed.
+    await fleet.join({}, true);
   }, FLEET_TIMEOUT);
   afterAll(() => fleet?.[Symbol.asyncDispose]());
 
@@ -312,10 +315,10 @@ describe('on three replicas', () => {
 
   test('what a replica had reserved when it was killed is given back', async () => {
     const key = await issue();
-    const [first, second] = fleet.replicas;
+    const [, second, killed] = fleet.replicas;
     upstream.always(silence());
     await until(async () => (await fleet.metric('tollgate_redis_up')) === 3, 'Redis in every replica');
-    const clients = [await first?.gateway.open(CHAT, { key }), await first?.gateway.open(CHAT, { key })];
+    const clients = [await killed?.gateway.open(CHAT, { key }), await killed?.gateway.open(CHAT, { key })];
     const places = async () => {
       const report = await ask(second?.gateway.url ?? '', {
         method: 'GET',
@@ -326,7 +329,7 @@ describe('on three replicas', () => {
       return field(Array.isArray(states) ? states[1] : undefined, 'used');
     };
     await until(async () => (await places()) === 2, 'two places taken');
-    first?.gateway.child.kill('SIGKILL');
+    killed?.gateway.child.kill('SIGKILL');
     await until(async () => (await places()) === 0, 'the places to be free again', 120_000);
     for (const client of clients) client?.destroy();
   }, 180_000);

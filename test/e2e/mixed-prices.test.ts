@@ -24,7 +24,9 @@ beforeAll(async () => {
     currency: 'EUR',
     tiers: { Pro: { budget: { per_month: 100 } } },
   };
-  fleet = await startFleet({ replicas: 2, postgres: 'shared', gateway: { config } });
+  fleet = await startFleet({ replicas: 1, postgres: 'shared', gateway: { config, process: false } });
+  // The one that gets signals.
+  await fleet.join({}, true);
 }, FLEET_TIMEOUT);
 afterAll(async () => {
   await fleet?.[Symbol.asyncDispose]();

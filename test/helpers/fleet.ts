@@ -34,8 +34,8 @@ export interface Fleet extends AsyncDisposable {
   /** `secret` of its configuration. */
   readonly secret: string;
   readonly replicas: readonly Replica[];
-  /** One more replica. @param config laid over that of the others */
-  join(config?: GatewayOptions['config']): Promise<Replica>;
+  /** One more replica. @param config laid over that of the others @param process of its own, for one that is killed or gets signals; default: as the others */
+  join(config?: GatewayOptions['config'], process?: boolean): Promise<Replica>;
   /** `tollgate keys …` with a way of its own to both. */
   keys(...words: string[]): Promise<CommandResult>;
   /** The sum of a metric over all replicas that run. */
@@ -66,11 +66,14 @@ export async function startFleet({
   const replicas: Replica[] = [];
   // Of its own, because replicas join later, too.
   const joined = stack.use(new AsyncDisposableStack());
-  const join = async (config: GatewayOptions['config'] = {}): Promise<Replica> => {
+  const join = async (
+    config: GatewayOptions['config'] = {},
+    isProcess = gateway.process ?? true,
+  ): Promise<Replica> => {
     const cable = joined.use(await startCable(redis.port));
     const started = await startGateway({
-      process: true,
       ...gateway,
+      process: isProcess,
       config: {
         store: database,
         redis: `redis://127.0.0.1:${cable.port}`,
