@@ -37,7 +37,7 @@ import {
   setLimitHeaders,
   UsageReservation,
 } from './reservation/usage-reservation.ts';
-import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
+import type { ConfigSnapshot } from './routes/config-snapshot.ts';
 import { type Route, type Target, targetName } from './routes/route-table.ts';
 import type { Resilience } from './targets/resilience.ts';
 import type { Affinity } from './targets/target-plan.ts';
@@ -93,12 +93,13 @@ export class Pipeline {
 
   /** `POST` to the path of an endpoint. */
   answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
-    const called = calledEndpoint(endpoint, exchange);
-    return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, called, held));
+    return this.#answer(exchange, calledEndpoint(endpoint, exchange), this.#options.snapshot());
   }
 
   async #answer(exchange: Exchange, endpoint: Endpoint, snapshot: ConfigSnapshot): Promise<void> {
     const held: Held = {};
+    // As `whileHeld`, without a promise of its own.
+    snapshot.enter();
     try {
       const attempts = await this.#admit(exchange, endpoint, snapshot, held);
       // What is in scope here lives as long as the answer: neither the body nor what was read of it.
@@ -110,10 +111,14 @@ export class Pipeline {
         await setLimitHeaders(this.#options.metering.limiter, exchange, held.scopes);
       throw error;
     } finally {
-      held.reservation?.settle();
-      held.slot?.release();
-      held.large?.release();
-      await held.form?.close();
+      try {
+        held.reservation?.settle();
+        held.slot?.release();
+        held.large?.release();
+        if (held.form !== undefined) await held.form.close();
+      } finally {
+        snapshot.leave();
+      }
     }
   }
 

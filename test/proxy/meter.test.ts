@@ -44,7 +44,7 @@ describe('what a request has used', () => {
       upstream: 'a',
       provider: 'p',
       target: 'm',
-      tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2 },
+      tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2, total: 8 },
       isEstimated: false,
       isReported: true,
       isCounted: true,
@@ -141,7 +141,7 @@ describe('what a request has used', () => {
         upstream: 'a',
         provider: 'p',
         target: 'm',
-        tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2 },
+        tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2, total: 3 },
         isCounted: true,
       },
     ]);

@@ -16,6 +16,8 @@ const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 /** A request that takes longer than this before it is sent upstream checks first whether the client is still there. */
 const SLOW_MS = 100;
 
+const NO_LISTENERS: readonly ((reason: GatewayError) => void)[] = [];
+
 const ID_BYTES = 16;
 /** Random bytes for ids, drawn in bulk: a draw costs more than the rest of an id. */
 const reserve = Buffer.alloc(256 * ID_BYTES);
@@ -92,7 +94,7 @@ export class Exchange {
   /** Index in `Exchanges`, which owns it. */
   index: number | undefined;
   #stopReason: GatewayError | undefined;
-  #onStop: readonly ((reason: GatewayError) => void)[] = [];
+  #onStop: readonly ((reason: GatewayError) => void)[] = NO_LISTENERS;
   #answered: number | undefined;
   #firstOutputMs: number | undefined;
 
@@ -153,12 +155,14 @@ export class Exchange {
 
   /** Calls `listener` once on stop, with the reason; not for an earlier stop, so check `stopReason` first. */
   onStop(listener: (reason: GatewayError) => void): void {
-    // Arrays that grow by `push` get room for seventeen.
-    this.#onStop = this.#onStop.concat(listener);
+    // Arrays that grow by `push` get room for seventeen, and `concat` is slow.
+    this.#onStop = [...this.#onStop, listener];
   }
 
   offStop(listener: (reason: GatewayError) => void): void {
-    this.#onStop = this.#onStop.filter((each) => each !== listener);
+    const listeners = this.#onStop;
+    const isSole = listeners.length === 1 && listeners[0] === listener;
+    this.#onStop = isSole ? NO_LISTENERS : listeners.filter((each) => each !== listener);
   }
 
   /**
@@ -170,7 +174,7 @@ export class Exchange {
     this.#stopReason = reason;
     const failures: unknown[] = [];
     const listeners = this.#onStop;
-    this.#onStop = [];
+    this.#onStop = NO_LISTENERS;
     for (const listener of listeners) {
       try {
         listener(reason);

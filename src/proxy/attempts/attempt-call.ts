@@ -41,10 +41,10 @@ export class AttemptCall {
     const { exchange, endpoint, contentType, facts } = this.#request;
     const { upstream, forwarded } = this.#target;
     const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
-    const [requestId, client] = [exchange.id, exchange.request.headers];
+    const sent = { endpoint, body, contentType, accept, fresh, forwarded, trace };
+    const client = exchange.request.headers;
     const transport = endpoint.session?.transportOf(upstream);
-    const about = { requestId, client, forwarded, trace, transport };
-    this.#call = upstream.send({ endpoint, body, contentType, accept, fresh, ...about }, sink);
+    this.#call = upstream.send({ ...sent, requestId: exchange.id, client, transport }, sink);
   }
 
   /** All of the request was sent. @returns when */

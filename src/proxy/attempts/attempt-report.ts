@@ -70,11 +70,11 @@ export class AttemptReport {
       exchange.access.completion_tokens = usage.completion;
     }
     meter.add({
+      ...output.counts(facts),
       upstream: upstream.name,
       target,
       provider: upstream.provider,
       price,
-      ...output.counts(facts),
       // Pictures and JSON answers are complete or absent.
       unreported: output.unreported(performance.now(), !facts.stream || facts.outputs !== undefined),
       isSent,

@@ -154,7 +154,7 @@ export class TargetPlan<T extends Ranked> {
 
   #take(target: T, admission: Permit | BreakerRejection): PlannedTarget<T> | undefined {
     if (admission.kind === 'rejection') return undefined;
-    this.#tried = this.#tried.concat(target);
+    this.#tried = [...this.#tried, target];
     return { kind: 'target', target, permit: admission };
   }
 

@@ -120,11 +120,11 @@ function tokenSums(usage: Tokens | undefined, costNanos: number | undefined) {
   const prompt = whole(usage?.prompt ?? 0, MAX_TOKENS);
   const completion = whole(usage?.completion ?? 0, MAX_TOKENS);
   return {
-    prompt,
-    completion,
     ...eachTokenPart((part) =>
       whole(usage?.[part] ?? 0, TOKEN_PARTS[part].of === 'prompt' ? prompt : completion),
     ),
+    prompt,
+    completion,
     cost: whole(costNanos ?? 0, Number.MAX_SAFE_INTEGER),
   };
 }
