@@ -5,7 +5,7 @@ import type { Connect, Destination, PendingConnection } from '../outbound/connec
 import { createConnect, type Egress } from '../outbound/dialer.ts';
 import { type OriginQuarantine, OriginQuarantines } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
-import type { HeaderLine } from './response-head.ts';
+import type { HeaderLines } from './response-head.ts';
 import {
   type ConnectionOwner,
   READ_OPTIONS,
@@ -74,7 +74,7 @@ export class ConnectionPool implements ConnectionOwner {
   #egress: Egress | undefined;
   #connect: Connect;
   readonly #quarantine: OriginQuarantine;
-  readonly headerLines: HeaderLine[] = [];
+  readonly headerLines: HeaderLines[] = [];
   writeBuffer: Buffer = Buffer.allocUnsafeSlow(WRITE_BYTES);
   readonly #opening = new Set<PendingConnection>();
   readonly #connections = new Set<UpstreamConnection>();

@@ -8,6 +8,8 @@ export class InvalidResponse extends Error {}
 export const HEAD_END_BYTES = 4;
 /** Header lines that are kept. */
 const MAX_KEPT_LINES = 64;
+/** Lines that change now and then are not worth joining. */
+const JOINED_AFTER = 16;
 
 export const CR = 0x0d;
 export const LF = 0x0a;
@@ -35,12 +37,22 @@ export function headEnd(bytes: Buffer, start: number, end: number): number {
 
 const FIELDS: ReadonlyMap<string, ResponseField> = new Map(RESPONSE_FIELDS.map((name) => [name, name]));
 
-export interface HeaderLine {
+interface HeaderLine {
   /** As received, with its CRLF. */
   readonly text: string;
+  /** Its name as received, with the colon. */
+  readonly start: string;
   /** Undefined for a field that nobody reads. */
   readonly name: ResponseField | undefined;
   readonly value: string;
+}
+
+/** Lines that follow each other: one, or several that have long been the same and are compared at once. */
+export interface HeaderLines {
+  readonly text: string;
+  readonly lines: readonly HeaderLine[];
+  /** Heads in a row that had them. */
+  repeats: number;
 }
 
 /** The parts of a head. `isOld`: HTTP/1.0. */
@@ -52,10 +64,10 @@ interface ResponseHead {
 
 /**
  * @param text the lines of a head, each with its CRLF
- * @param lines of the head before, which those of this one replace: most of them are the same
+ * @param kept lines of the head before, which those of this one replace: most of them are the same
  * @throws InvalidResponse
  */
-export function readHead(text: string, lines: HeaderLine[]): ResponseHead {
+export function readHead(text: string, kept: HeaderLines[]): ResponseHead {
   const lineEnd = text.indexOf('\r\n');
   const statusLine = text.slice(0, lineEnd);
   if (!STATUS_LINE.test(statusLine) || FORBIDDEN.test(statusLine))
@@ -63,33 +75,63 @@ export function readHead(text: string, lines: HeaderLine[]): ResponseHead {
   const status = Number(text.slice(STATUS_AT, STATUS_AT + 3));
   const headers: Partial<Record<ResponseField, string | string[]>> = {};
   let index = 0;
-  for (let at = lineEnd + 2; at < text.length; index += 1) {
-    let line = lines[index];
+  for (let at = lineEnd + 2; at < text.length; ) {
+    let present = kept[index];
     // V8 compares a slice by words, and `startsWith` by characters.
-    if (line === undefined || text.slice(at, at + line.text.length) !== line.text) {
-      line = lineAt(text, at);
-      if (index < MAX_KEPT_LINES) lines[index] = line;
-    }
-    at += line.text.length;
-    const { name, value } = line;
-    if (name === undefined) continue;
-    const present = headers[name];
-    headers[name] = present === undefined ? value : [present, value].flat();
+    if (present === undefined || text.slice(at, at + present.text.length) !== present.text) {
+      if (present !== undefined && present.lines.length > 1) {
+        kept.splice(index, 1, ...present.lines.map(alone));
+        continue;
+      }
+      present = alone(lineAt(text, at, present?.lines[0]));
+      if (index < MAX_KEPT_LINES) kept[index] = present;
+    } else present.repeats += 1;
+    at += present.text.length;
+    for (const line of present.lines) addTo(headers, line);
+    if (!joinsBefore(kept, index)) index += 1;
   }
-  if (index < lines.length) lines.length = index;
+  if (index < kept.length) kept.length = index;
   return { status, isOld: text[MINOR_AT] === '0', headers };
 }
 
-/** @throws InvalidResponse */
-function lineAt(text: string, start: number): HeaderLine {
-  const end = text.indexOf('\r\n', start);
-  const colon = text.indexOf(':', start);
-  const name = text.slice(start, colon);
+function addTo(
+  headers: Partial<Record<ResponseField, string | string[]>>,
+  { name, value }: HeaderLine,
+): void {
+  if (name === undefined) return;
+  const present = headers[name];
+  headers[name] = present === undefined ? value : [present, value].flat();
+}
+
+function alone(line: HeaderLine): HeaderLines {
+  return { text: line.text, lines: [line], repeats: 0 };
+}
+
+/** Joins the lines at `index` with those before them. @returns whether it did, because both have long been the same */
+function joinsBefore(kept: HeaderLines[], index: number): boolean {
+  const [first, second] = [kept[index - 1], kept[index]];
+  if (first === undefined || second === undefined) return false;
+  const { repeats } = second;
+  if (repeats < JOINED_AFTER || first.repeats < JOINED_AFTER) return false;
+  kept.splice(index - 1, 2, {
+    text: first.text + second.text,
+    lines: [...first.lines, ...second.lines],
+    repeats,
+  });
+  return true;
+}
+
+/** @param before the line in its place in the head before: mostly of the same name. @throws InvalidResponse */
+function lineAt(text: string, at: number, before: HeaderLine | undefined): HeaderLine {
+  const end = text.indexOf('\r\n', at);
+  const isNamed = before !== undefined && text.slice(at, at + before.start.length) === before.start;
+  const start = isNamed ? before.start : text.slice(at, text.indexOf(':', at) + 1);
+  const value = trimBlanks(text, at + start.length, end);
   // Also rejects line folding (RFC 9112, 5.2) and blanks before the colon (5.1).
-  if (colon === -1 || colon > end || !TOKEN.test(name)) throw new InvalidResponse('an invalid header line');
-  const value = trimBlanks(text, colon + 1, end);
+  if (!isNamed && !TOKEN.test(start.slice(0, -1))) throw new InvalidResponse('an invalid header line');
   if (FORBIDDEN.test(value)) throw new InvalidResponse('an invalid character in the head');
-  return { text: text.slice(start, end + 2), name: FIELDS.get(name.toLowerCase()), value };
+  const name = isNamed ? before.name : FIELDS.get(start.slice(0, -1).toLowerCase());
+  return { text: text.slice(at, end + 2), start, name, value };
 }
 
 /** RFC 9110, 5.5: blanks around a value are not part of it. */

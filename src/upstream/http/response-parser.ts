@@ -5,7 +5,7 @@ import type { ResponseHeaders } from '../transport.ts';
 import {
   CR,
   HEAD_END_BYTES,
-  type HeaderLine,
+  type HeaderLines,
   headEnd,
   InvalidResponse,
   keepsAlive,
@@ -73,10 +73,10 @@ export class ResponseParser {
   #lineLength = 0;
   /** An incomplete head. */
   #held = NO_BYTES;
-  readonly #lines: HeaderLine[];
+  readonly #lines: HeaderLines[];
 
   /** @param lines header lines of the last head from this origin, which this parser replaces: most of the next one repeat them */
-  constructor(reader: ResponseReader, lines: HeaderLine[] = []) {
+  constructor(reader: ResponseReader, lines: HeaderLines[] = []) {
     this.#reader = reader;
     this.#lines = lines;
   }

@@ -6,7 +6,7 @@ import { readInto } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
-import { type HeaderLine, InvalidResponse } from './response-head.ts';
+import { type HeaderLines, InvalidResponse } from './response-head.ts';
 import { ResponseParser, type ResponseReader } from './response-parser.ts';
 
 /** Handler of one response; not called after its end. */
@@ -40,7 +40,7 @@ export interface ConnectionOwner {
   /** Whether reused connections must not be used at present. */
   readonly isSuspect: boolean;
   /** Of the last head, for the parsers of all its connections. */
-  readonly headerLines: HeaderLine[];
+  readonly headerLines: HeaderLines[];
   /** For requests that the kernel takes at once, which is nearly all: new memory for each costs more than the copy. */
   writeBuffer: Buffer;
 }
