@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { type App, type AppOptions, loadFiles, startApp } from './app.ts';
 import { CONFIG, command, type Definition, flag } from './cli/program/command.ts';
 import type { CommandRunner } from './console/console-desk.ts';
+import { fixGlobals } from './http/exchange/node-internals.ts';
 import { VERSION } from './package-files.ts';
 import { releaseMemoryAtRest, tuneHeap } from './process/heap-tuning.ts';
 import type { Primary } from './process/primary.ts';
@@ -45,6 +46,7 @@ type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 
 /** Starts the gateway in this process and tunes V8 for it. */
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
+  fixGlobals();
   tuneHeap();
   releaseMemoryAtRest(() => app.inFlight > 0);
   return app;

@@ -7,6 +7,7 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import { expect, test } from 'vitest';
 import {
   allowHalfOpen,
+  fixGlobals,
   forgetHead,
   frameChunksByHand,
   interceptConnections,
@@ -171,3 +172,25 @@ test.each(['TCP', 'TLS'])('a socket of %s reads into the buffer, and is named in
   expect(reads.map(([, text]) => text).join('')).toBe('bytes');
   expect(reads.every(([one]) => one === socket)).toBe(true);
 });
+
+test.each(['Buffer', 'performance'] as const)(
+  'the global `%s` has a getter, and is a plain property afterwards',
+  (name) => {
+    const before = Object.getOwnPropertyDescriptors(globalThis);
+    const value = globalThis[name];
+    try {
+      fixGlobals();
+      expect(before[name]).toMatchObject({ get: expect.any(Function), set: expect.any(Function) });
+      const { enumerable } = before[name] ?? {};
+      expect(Object.getOwnPropertyDescriptor(globalThis, name)).toEqual({
+        value,
+        writable: true,
+        configurable: true,
+        enumerable,
+      });
+    } finally {
+      for (const each of ['Buffer', 'performance'] as const)
+        Object.defineProperty(globalThis, each, before[each] ?? {});
+    }
+  },
+);
