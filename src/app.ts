@@ -7,6 +7,7 @@ import { parseBytes } from './config/load-config.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
+import { loadProxy } from './passthrough/passthrough-pipe.ts';
 import { Lifecycle } from './process/lifecycle.ts';
 import type { LoadedConfig, WorkerMember } from './process/worker.ts';
 import { createLogger } from './telemetry/log/logger.ts';
@@ -36,6 +37,8 @@ export interface App {
   readonly connections: number;
   /** Upstreams removed from the configuration that are still draining or closing. */
   readonly retiring: number;
+  /** Loads the code that a start does not need. An upgrade in place takes its files away, and what is loaded stays. */
+  loadRest(): Promise<unknown>;
   /** Reloads the configuration file now, even if unchanged. Resolves when it was applied or rejected. */
   reload(): Promise<void>;
   /**
@@ -115,6 +118,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     get retiring() {
       return routing.retiring;
     },
+    loadRest: () => Promise.all([loadProxy(), admin.server.load()]),
     async reload() {
       if (closing === undefined) await watch.check();
       else logger.warn({ file: reloader.config.file }, 'ignoring the reload: shutting down');

@@ -72,7 +72,7 @@ export async function compose(options: CompositionOptions) {
   front.overload.start();
   products.billing.start();
   configuration.watchFiles();
-  const shown = { health: admin.health, url: adminUrl };
+  const shown = { health: admin.health, url: adminUrl, server: admin.server };
   return { foundation, front, products, configuration, url, logger, admin: shown };
 }
 

@@ -27,7 +27,10 @@ export const PROGRAM: Program = {
     {
       name: 'serve',
       about: 'run the gateway',
-      load: async () => (await import('./serve.ts')).serveCommand(FILE, main),
+      load: async () =>
+        (await import('./serve.ts')).serveCommand(FILE, main, () =>
+          Promise.all(PROGRAM.entries.map((entry) => entry.load())),
+        ),
     },
     {
       name: 'check',

@@ -13,21 +13,28 @@ import { startFault } from './start-fault.ts';
 import { openStore } from './store/open.ts';
 import { createLogger, type Logger, writeWorkerLines } from './telemetry/log/logger.ts';
 
+/** After the start, when its first requests have been answered. Before the heap is collected at rest. */
+const REST_MS = 1000;
 const OK = 0;
 const FAILED = 1;
 
 /**
  * @param exec the file that a worker runs: the entry point of this program
  * @param commands the command line, for the API of the admin listener
+ * @param loadCommands loads all that it can run
  */
-export function serveCommand(exec: string, commands: CommandRunner): Definition {
+export function serveCommand(
+  exec: string,
+  commands: CommandRunner,
+  loadCommands: () => Promise<unknown>,
+): Definition {
   return command('serve', 'run the gateway', {
     detail: 'SIGTERM and SIGINT drain it; SIGHUP re-reads the configuration.',
     options: { newStore: flag('create an empty store where the previous one is gone'), config: CONFIG },
     examples: ['serve', 'serve --config /etc/tollgate/config.yaml'],
     // It uses the streams and the environment of the process.
     run: ({ config, newStore }) =>
-      serve(config, newStore, { exec, commands }).catch((error: unknown) => {
+      serve(config, newStore, { exec, commands, loadCommands }).catch((error: unknown) => {
         process.stderr.write(`${startFault(error)}\n`);
         return FAILED;
       }),
@@ -37,10 +44,11 @@ export function serveCommand(exec: string, commands: CommandRunner): Definition 
 interface ServedProgram {
   readonly exec: string;
   readonly commands: CommandRunner;
+  readonly loadCommands: () => Promise<unknown>;
 }
 
 /** The gateway of this process, or the primary of several workers. */
-type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 'close'> &
+type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'loadRest' | 'reload' | 'close'> &
   Partial<Pick<Primary, 'workers'>>;
 
 /** Starts the gateway in this process and tunes V8 for it. */
@@ -73,6 +81,16 @@ async function start(
   return startPrimary({ ...loaded, ...program, count, env, logger, onLines: writeWorkerLines });
 }
 
+/** Loads what is left. A process whose files have been replaced before has to be restarted for it. */
+function loadLater(loads: readonly (() => Promise<unknown>)[], logger: Logger): void {
+  const load = () =>
+    Promise.all(loads.map((each) => each())).then(
+      () => logger.debug('loaded what the start left'),
+      (err) => logger.error({ err }, 'failed to load what the start left; restart the gateway'),
+    );
+  setTimeout(() => void load(), REST_MS).unref();
+}
+
 /** Runs as a worker: the primary controls everything except the log. @returns undefined if this process is not a worker */
 async function serveAsWorker(file: string): Promise<number | undefined> {
   const { runWorker, workerNumber } = await import('./process/worker.ts');
@@ -83,7 +101,11 @@ async function serveAsWorker(file: string): Promise<number | undefined> {
   const code = await runWorker({
     env,
     logger,
-    start: (loaded, slot) => startServing({ configFile: file, env, logger, loaded, slot }),
+    async start(loaded, slot) {
+      const app = await startServing({ configFile: file, env, logger, loaded, slot });
+      loadLater([app.loadRest], logger);
+      return app;
+    },
     describe: startFault,
     flush: () => flushLog(logger),
   });
@@ -111,6 +133,7 @@ async function serve(file: string, isNewStore: boolean, program: ServedProgram):
     onRejection: (err) => logger.error({ err }, 'unhandled promise rejection'),
     onFault: (err) => logger.fatal({ err }, 'uncaught exception'),
   });
+  loadLater([app.loadRest, program.loadCommands], logger);
   const isEarly = signals.isStopped;
   // For people, on stderr; the log on stdout is for programs.
   if (!isEarly) process.stderr.write(welcome(app));

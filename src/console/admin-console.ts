@@ -1,7 +1,8 @@
-// The console as the admin listener sees it. Most processes are never asked for a page of it, so what answers is loaded with the first
-// request: a tenth of a start, and memory.
+// The console as the admin listener sees it. What answers is loaded after the start, of which it would be a tenth.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ConsoleOptions, ConsoleServer } from './console-server.ts';
+
+const loadServer = () => import('./console-server.ts');
 
 export class AdminConsole {
   readonly #options: ConsoleOptions;
@@ -16,9 +17,14 @@ export class AdminConsole {
     return /^\/(?:console|api\/v1)(?:\/|$)/.test(path);
   }
 
+  /** Loads what answers, before the first request does. */
+  async load(): Promise<void> {
+    await loadServer();
+  }
+
   /** Answers a request whose path the console owns. Never rejects. */
   async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    this.#server ??= import('./console-server.ts').then((loaded) => new loaded.ConsoleServer(this.#options));
+    this.#server ??= loadServer().then((loaded) => new loaded.ConsoleServer(this.#options));
     let server: ConsoleServer;
     try {
       server = await this.#server;

@@ -18,6 +18,9 @@ const SILENCE_MS = 30_000;
 /** How long a call that creates something may take after its client has left. */
 const KEPT_MS = 10_000;
 
+/** Loads what sends a call. It brings HTTP/2, which nothing else here needs, so a start does not wait for it. */
+export const loadProxy = () => import('http-proxy-3');
+
 interface PipeOrder {
   readonly exchange: Exchange;
   readonly upstream: Upstream;
@@ -123,8 +126,7 @@ class Pipe {
     }
     exchange.onStop(this.#onStop);
     const buffer = this.#body(idle);
-    // Loaded with the first call: it brings HTTP/2, which nothing else here needs.
-    const { createProxyServer } = await import('http-proxy-3');
+    const { createProxyServer } = await loadProxy();
     if (this.#isOver) return;
     const proxy = createProxyServer({});
     proxy.on('proxyReq', (request) => {

@@ -7,7 +7,7 @@ import { AdminConsole } from '../console/admin-console.ts';
 import type { CommandRunner } from '../console/console-desk.ts';
 import { AdminServer } from '../http/admin/admin-listener.ts';
 import { type HealthReport, statusOf } from '../http/admin/health.ts';
-import { openStore } from '../store/open.ts';
+import { loadDriver, openStore } from '../store/open.ts';
 import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
@@ -47,6 +47,8 @@ export interface Primary {
   readonly adminUrl: string;
   readonly workers: number;
   readonly inFlight: number;
+  /** As of `App`. */
+  loadRest(): Promise<unknown>;
   reload(): Promise<void>;
   close(): Promise<boolean>;
 }
@@ -195,6 +197,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     get inFlight() {
       return workers.inFlight;
     },
+    loadRest: () => Promise.all([admin.load(), loadDriver(first.static.store)]),
     async reload() {
       if (closing === undefined) await watch.check();
       else logger.warn({ file: first.file }, 'ignoring the reload: shutting down');

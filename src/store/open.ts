@@ -47,5 +47,10 @@ export async function tryStore(
   return (await postgres()).tryPostgres(config.url, signs, tiers);
 }
 
+/** Loads what `openStore` loads for such a store. */
+export async function loadDriver({ kind }: StaticConfig['store']): Promise<void> {
+  if (kind === 'postgres') await postgres();
+}
+
 /** Its driver is loaded only where it is configured. */
 const postgres = () => import('./postgres/postgres.ts');

@@ -2,17 +2,21 @@
 // of a user who has only the package, from `npx tollgate init` to the commands of the README, on both lines of Node that `engines` has, and on
 // an older one. NPM_INSTALL=1 installs it by npm itself.
 import { execFile, execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
   cpSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
+  writeFileSync,
 } from 'node:fs';
 import { appendFile, readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { basename, delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -250,6 +254,52 @@ describe('in an empty folder', () => {
     expect(await gateway.end()).toMatchObject({ code: 0, signal: null });
     const left = readdirSync(folder).filter((name) => !/^(node_modules|package(-lock)?\.json)$/.test(name));
     expect(left.map((name) => basename(name)).sort()).toEqual(['config.yaml', 'data']);
+  });
+
+  test('a gateway whose files an upgrade replaces goes on: calls, the console, and commands by its API', async () => {
+    const vendor = createServer((_, response) =>
+      response.end('{"object":"list","data":[],"has_more":false}'),
+    );
+    vendor.listen(0, '127.0.0.1');
+    await once(vendor, 'listening');
+    const address = vendor.address();
+    const port = typeof address === 'object' ? address?.port : undefined;
+    const config = directory.file('upgraded.yaml');
+    writeFileSync(
+      config,
+      `listen: { port: 0 }
+admin: { port: 0 }
+store: sqlite:${directory.file('upgraded.db')}
+upstreams: { vendor: { base_url: "http://127.0.0.1:${port}/v1", api_key: vendor-key } }
+models: { chat: { targets: [{ upstream: vendor, model: chat }] } }
+tiers: { Pro: {} }
+passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
+`,
+    );
+    const token = await tollgate('operators', 'add', 'ann', '--role', 'admin', '--config', config);
+    const issued = await tollgate('keys', 'issue', '--tier', 'Pro', '--config', config);
+    const [dist, away] = ['dist', 'dist.away'].map((name) => join(folder, 'node_modules/tollgate', name));
+    await using gateway = start(['serve', '--config', config], { LOG_LEVEL: 'debug' });
+    const url = await gateway.listening();
+    const [, admin = ''] = await gateway.wrote(/metrics and probes +(http:\/\/[^/]+)/);
+    await gateway.wrote(/loaded what the start left/, 'stdout');
+    renameSync(dist ?? '', away ?? '');
+    try {
+      const ask = async (path: string, secret: string, body?: object) => {
+        const headers = { authorization: `Bearer ${secret.trim()}`, 'content-type': 'application/json' };
+        const sent = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
+        return (await fetch(path, { headers, redirect: 'manual', ...sent })).status;
+      };
+      expect([
+        await ask(`${url}/v1/vector_stores`, issued.stdout),
+        await ask(`${admin}/console/login`, ''),
+        await ask(`${admin}/api/v1/keys`, token.stdout),
+        await ask(`${admin}/api/v1/keys`, token.stdout, { tier: 'Pro' }),
+      ]).toEqual([200, 200, 200, 200]);
+    } finally {
+      renameSync(away ?? '', dist ?? '');
+      vendor.close();
+    }
   });
 
   test('on an older Node one line says what to do', async () => {

@@ -19,6 +19,7 @@ interface AdminOptions {
   readonly operators?: {
     owns(path: string): boolean;
     answer(request: IncomingMessage, response: ServerResponse): Promise<void>;
+    load(): Promise<void>;
   };
   /** Accepted host names besides those that no foreign page can have (`adminHostCheck`). Default: none. */
   readonly hosts?: readonly string[];
@@ -33,6 +34,7 @@ interface MetricsPage {
 
 export class AdminServer {
   readonly #server: http.Server | https.Server;
+  readonly #operators: AdminOptions['operators'];
 
   constructor(
     metrics: MetricsPage,
@@ -75,6 +77,7 @@ export class AdminServer {
         send(response, 405, 'text/plain', 'method not allowed: use GET\n');
       } else page(response, query).catch(() => send(response, 500, 'text/plain', 'failed\n'));
     };
+    this.#operators = operators;
     this.#server =
       certificate === undefined
         ? http.createServer(times, answer)
@@ -95,6 +98,11 @@ export class AdminServer {
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
     await startListening(this.#server, host, port, () => undefined);
     return boundAddress(this.#server);
+  }
+
+  /** Loads what the pages of operators need, where somebody can ask for them. */
+  async load(): Promise<void> {
+    if (this.#server.listening) await this.#operators?.load();
   }
 
   close(): Promise<void> {
