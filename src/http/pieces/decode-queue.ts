@@ -7,8 +7,8 @@ import { performance } from 'node:perf_hooks';
 const SLOTS = 16;
 /** Maximum wait, as in the accept queue: a client whose request waits much longer gives up. */
 const MAX_WAIT_MS = 500;
-/** Bodies may wait too long for this long, so that a burst is served. */
-const BURST_MS = 1_500;
+/** Bodies may wait too long for this long, so that a burst is served. Shorter than for connections, as most of the work is still to come. */
+const BURST_MS = 1_000;
 /** The queue fills and empties in cycles, so overload lasts until no rejection for this long. */
 const OVERLOADED_MS = 5_000;
 /** Under overload the queue is as long as what is decoded in this time. It is shorter than the maximum wait, as rates vary. */
