@@ -118,7 +118,10 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     get retiring() {
       return routing.retiring;
     },
-    loadRest: () => Promise.all([loadProxy(), admin.server.load()]),
+    loadRest() {
+      const { passthrough } = routing.snapshot.config;
+      return Promise.all([passthrough && loadProxy(), admin.server.load()]);
+    },
     async reload() {
       if (closing === undefined) await watch.check();
       else logger.warn({ file: reloader.config.file }, 'ignoring the reload: shutting down');

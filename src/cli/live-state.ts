@@ -1,6 +1,5 @@
 // The states of upstreams that running gateways report: all processes of a fleet over Redis, otherwise the gateway at the admin address.
 // Late or malformed answers count as no gateway. It sends nothing to upstreams.
-import { Pool } from 'undici';
 import { z } from 'zod';
 import { httpUrl } from '../config/schema/addresses.ts';
 import type { Config, DynamicConfig, StaticConfig } from '../config/schema/config-schema.ts';
@@ -204,6 +203,8 @@ export async function askAdmin<T>(
 ): Promise<T | undefined> {
   const url = adminUrl(admin);
   if (url === null) return undefined;
+  // In a gateway that runs the command for its API nobody is asked.
+  const { Pool } = await import('undici');
   const pool = new Pool(url, { connections: 1, maxResponseSize: MAX_RESPONSE, connect: trustOf(admin) });
   try {
     const { body } = await pool.request({ method: 'GET', path, signal: AbortSignal.timeout(timeoutMs) });
