@@ -41,6 +41,13 @@ describe('a browser that is there', () => {
     await expect(chromiumPath(machine(directory, { env }))).rejects.toThrow(/^CHROMIUM is .*nothing/);
   });
 
+  test('is the one without windows where there are two', async () => {
+    await using directory = await tempDir();
+    await program(directory, 'chromium');
+    const headless = await program(directory, 'chromium-headless-shell');
+    expect(await chromiumPath(machine(directory))).toBe(headless);
+  });
+
   test('is looked for where Debian has it, then under all names of the path', async () => {
     await using directory = await tempDir();
     await using elsewhere = await tempDir();
@@ -74,7 +81,7 @@ describe('a machine without one', () => {
     await program(directory, 'apt-get', 'touch "$0.ran"');
     const without = machine(directory);
     await expect(chromiumPath(without)).rejects.toThrow(
-      /install Chromium \(Debian: apt-get install chromium\)/,
+      /install Chromium \(Debian: apt-get install chromium-headless-shell\)/,
     );
     await using empty = await tempDir();
     await expect(chromiumPath(machine(empty, { isRoot: true }))).rejects.toThrow(/install Chromium/);
@@ -96,7 +103,7 @@ describe.runIf(process.platform === 'linux')('a machine where the tests may inst
 
   test('gets it once, and is told so', async () => {
     await using directory = await tempDir();
-    const chromium = directory.file('chromium');
+    const chromium = directory.file('chromium-headless-shell');
     const bare = await withApt(
       directory,
       `[ "$1" = update ] || { echo '#!/bin/sh' > ${chromium}; chmod 755 ${chromium}; }`,
@@ -106,7 +113,7 @@ describe.runIf(process.platform === 'linux')('a machine where the tests may inst
     expect(await chromiumPath(bare)).toBe(chromium);
     expect((await readFile(directory.file('apt-get.calls'), 'utf8')).trim().split('\n')).toEqual([
       'update',
-      'install -y --no-install-recommends chromium',
+      'install -y --no-install-recommends chromium-headless-shell',
     ]);
     expect(new Set(bare.said).size).toBe(1);
     expect(bare.said[0]).toMatch(/no Chromium on this machine; running: apt-get update && apt-get install/);
@@ -125,6 +132,8 @@ describe.runIf(process.platform === 'linux')('a machine where the tests may inst
   test('is told so when the package has no browser in it', async () => {
     await using directory = await tempDir();
     const other = await withApt(directory, 'exit 0');
-    await expect(chromiumPath(other)).rejects.toThrow(/the package "chromium" did not bring one/);
+    await expect(chromiumPath(other)).rejects.toThrow(
+      /the package "chromium-headless-shell" did not bring one/,
+    );
   });
 });
