@@ -145,7 +145,8 @@ const SAMPLES: Readonly<
   // An invoice is taken back by hand.
   'orders.refund': { status: 409, id: paidOrder, body: () => ({}) },
   'orders.paid': { id: newOrder, body: () => ({ until: '2040-01-01' }) },
-  'orders.trust': { id: newOrder, body: () => ({}) },
+  // Only an order with a warning is trusted by hand.
+  'orders.trust': { status: 409, id: newOrder, body: () => ({}) },
   'events.list': { query: '?actor=operator:the-admin&limit=5' },
   'operators.list': {},
   'operators.show': { id: newOperator },

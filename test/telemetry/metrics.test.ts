@@ -66,7 +66,7 @@ afterEach(async () => {
       if (label === 'le') continue;
       const words = row.labels[label];
       expect(words, line).toBeDefined();
-      if (/code/.test(words ?? ''))
+      if (/\bcode\b/.test(words ?? ''))
         expect([...Object.keys(ERRORS), 'ok', 'superseded'], line).toContain(value);
       else if (/^(`[a-z0-9_]+`(, )?)+( \(.*\))?$/.test(words ?? ''))
         expect(words, line).toContain(`\`${value}\``);
