@@ -356,7 +356,8 @@ describe('a stream that is left in the middle', () => {
 
   test('counts the time in which its client did not read as silence, in which a model may think', async () => {
     const key = await gateway.issueKey('Pro');
-    await leaveUnread(key, () => pause(0), 1_500);
+    // Long enough that a window of TCP that opens once more leaves a silence of more than a second.
+    await leaveUnread(key, () => pause(0), 2_500);
     const { completion, estimated } = await totalsOf(key);
     expect(estimated).toBe(1);
     const told = Math.floor((UNREAD_FRAMES * WORDS.length) / BYTES_PER_TOKEN);
