@@ -93,6 +93,9 @@ const FIXTURE: Readonly<Record<string, string>> = {
   'tsconfig.json': JSON.stringify({
     compilerOptions: {
       target: 'es2024',
+      lib: ['es2024'],
+      types: [],
+      skipLibCheck: true,
       module: 'nodenext',
       strict: true,
       noEmit: true,

@@ -178,11 +178,11 @@ export function usageIn(value: unknown): Usage {
   const isSound = input === 0 && memberOf(usage, 'type') === 'duration';
   const soundMs = isSound ? millisecondsOf(memberOf(usage, 'seconds')) : 0;
   const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
-  // Some vendors report the total only, and some omit reasoning from the output.
+  // Some vendors leave out the input, or all but the total, and some omit reasoning from the output.
   const rest = Math.max(0, count(usage, 'total_tokens') - input - output);
   const isTotalAlone = input === 0 && output === 0;
-  const prompt = isTotalAlone ? Math.ceil(soundMs / SOUND_TOKEN_MS) || rest : input;
-  const completion = isTotalAlone ? 0 : output + rest;
+  const prompt = input || (isTotalAlone && Math.ceil(soundMs / SOUND_TOKEN_MS)) || rest;
+  const completion = input === 0 ? output : output + rest;
   return {
     prompt,
     completion,

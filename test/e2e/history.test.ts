@@ -16,7 +16,7 @@ import { Roster } from './history/roster.ts';
 import { SETTLE_MS } from './history/timeline.ts';
 import { statusOf } from './holder.ts';
 
-const ROUNDS = Number(process.env['HISTORY_ROUNDS'] ?? 45);
+const ROUNDS = Number(process.env['HISTORY_ROUNDS'] ?? 30);
 const SEED = Number(process.env['HISTORY_SEED'] ?? Math.floor(Math.random() * 1_000_000));
 const CLIENTS = 5;
 /** Rounds between two times of calm. */

@@ -142,10 +142,26 @@ describe('a whole stream counts', () => {
   test.each([
     ['a total alone', { total_tokens: 3_000 }, 3_000, 0],
     ['what only the total has', { ...tokens(10, 20), total_tokens: 3_000 }, 10, 2_990],
+    ['a prompt that only the total has', { completion_tokens: 20, total_tokens: 3_000 }, 2_980, 20],
   ])('%s', async (_, usage, prompt, completion) => {
     const script = stream(contentChunk(TEXT), finishChunk(), { ...usageChunk(), usage }, DONE);
     expect(await whole(script, STREAM)).toEqual({ prompt, completion, estimated: 0 });
   });
+});
+
+test.each([
+  ['left out', { completion_tokens: 20 }],
+  ['0, as for a prompt in the cache of the upstream', tokens(0, 20)],
+  ['a text', { prompt_tokens: '7', completion_tokens: 20 }],
+])('a prompt is estimated where its count is %s', async (_, usage) => {
+  for (const isStream of [false, true]) {
+    const script = isStream
+      ? stream(contentChunk(TEXT), finishChunk(), { ...usageChunk(), usage }, DONE)
+      : json(200, completionWith(usage));
+    const counted = await whole(script, { stream: isStream, messages: MESSAGES });
+    expect(counted).toMatchObject({ completion: 20, estimated: 1 });
+    expect(counted.prompt).toBeGreaterThan(10);
+  }
 });
 
 describe('a whole JSON answer counts', () => {

@@ -162,11 +162,9 @@ describe('a gateway whose event loop is late', () => {
     ]);
     using running = await gateway.open(chatRequest({ stream: true }));
     await running.readUntil('before');
-    // The gateway runs in this process: whoever is busy here is busy there.
-    const busy = setInterval(() => {
-      const end = performance.now() + 25;
-      while (performance.now() < end);
-    }, 1);
+    // The gateway runs in this process: who blocks this thread blocks both.
+    const still = new Int32Array(new SharedArrayBuffer(4));
+    const busy = setInterval(() => void Atomics.wait(still, 0, 0, 25), 1);
     try {
       using client = await gateway.connect();
       const headers = { authorization: `Bearer ${await gateway.key()}` };

@@ -77,6 +77,20 @@ describe('what a request has used', () => {
     expect(read(use)).toMatchObject({ tokens: { prompt, completion }, isEstimated: true });
   });
 
+  test('has the estimate of the prompt where the upstream reports the output alone', () => {
+    expect(read({ usage: usage(0, 5) })).toMatchObject({
+      tokens: { prompt: 50, completion: 5 },
+      isEstimated: true,
+      isReported: false,
+    });
+    expect(read({ usage: usage(0, 5), outcome: 'superseded' }, { usage: usage(3, 4) })).toMatchObject({
+      tokens: { prompt: 3, completion: 4 },
+      isReported: true,
+      extra: [{ tokens: { prompt: 50, completion: 5 } }],
+    });
+    expect(read({ usage: { ...usage(0, 0), measured: { milliseconds: 1 } } })?.tokens.prompt).toBe(0);
+  });
+
   test.each(['upstream_timeout', 'upstream_rate_limited', 'upstream_error', 'upstream_unreachable'] as const)(
     'is nothing, and no estimate, when the upstream failed before any output: %s',
     (outcome) => {

@@ -59,7 +59,8 @@ export class UsageMeter {
       const { upstream, target, provider, price, usage } = use;
       if (usage === null || use === last) return [];
       const about = { upstream, target, provider, price };
-      return [{ ...about, tokens: usage, quantities: quantitiesOf(use), isCounted: isCounted(usage) }];
+      const tokens = this.#withPrompt(usage);
+      return [{ ...about, tokens, quantities: quantitiesOf(use), isCounted: isCounted(usage) }];
     });
     const { upstream, target, provider, price } = last;
     // V8 copies an object that a literal begins with fast, and later ones by each property.
@@ -72,12 +73,14 @@ export class UsageMeter {
     if (usage !== null) {
       // A complete answer's report leaves nothing, unless it came early or covers the input alone.
       const more = isUnfinished(use) ? this.#unreported(use, usage.completion) : visible(use);
+      const whole = this.#withPrompt(usage);
+      const isReported = more === 0 && whole === usage;
       return {
-        tokens: more === 0 ? usage : { ...usage, completion: usage.completion + more },
+        tokens: more === 0 ? whole : { ...whole, completion: whole.completion + more },
         quantities: quantitiesOf(use),
         isCounted: isCounted(usage),
-        isEstimated: more > 0,
-        isReported: more === 0,
+        isEstimated: !isReported,
+        isReported,
       };
     }
     const unknown = { isCounted: false, isReported: false };
@@ -90,6 +93,15 @@ export class UsageMeter {
     const { prompt } = this.#estimate;
     const tokens = { ...NO_USAGE, prompt, completion };
     return { ...unknown, tokens, quantities: quantitiesOf(use), isEstimated: true };
+  }
+
+  /**
+   * A report of output alone gets the estimate of the prompt. No prompt has 0 tokens, but some upstreams report 0 for one that they
+   * have in their cache (ollama/ollama#5370), so that a client that repeats its prompt would pay for the answers alone.
+   */
+  #withPrompt(usage: Usage): Usage {
+    if (usage.prompt > 0 || usage.completion === 0 || !isCounted(usage)) return usage;
+    return { ...usage, prompt: this.#estimate.prompt };
   }
 
   /**
