@@ -110,7 +110,7 @@ function usageOf(usage: Record<string, unknown>): Usage {
   const input = tokens(usage['prompt_tokens']);
   const output = tokens(usage['completion_tokens']);
   const rest = Math.max(0, tokens(usage['total_tokens']) - input - output);
-  const [prompt, completion] = input + output === 0 ? [rest, 0] : [input, output + rest];
+  const [prompt, completion] = input === 0 ? [rest, output] : [input, output + rest];
   return {
     prompt,
     completion,
