@@ -203,7 +203,7 @@ export async function askAdmin<T>(
 ): Promise<T | undefined> {
   const url = adminUrl(admin);
   if (url === null) return undefined;
-  // In a gateway that runs the command for its API nobody is asked.
+  // Not at the top: a gateway that runs commands for its API never comes here, and would hold the package in memory.
   const { Pool } = await import('undici');
   const pool = new Pool(url, { connections: 1, maxResponseSize: MAX_RESPONSE, connect: trustOf(admin) });
   try {

@@ -169,7 +169,7 @@ const trust = command('trust', 'release an order that a fraud warning holds', {
   examples: [`orders trust ${EXAMPLE}`],
   run: onOrder(async ({ order: { id }, store, reconciliation }) => {
     const order = await reconciliation.settle(id);
-    // Trust is for good: it is not for an order about which nobody has warned yet.
+    // Trust is permanent, so an order without a warning cannot be trusted in advance.
     if (order.reason !== SUSPECTED) throw new Error('no fraud warning holds the order');
     const at = new Date().toISOString();
     const changed = await store.billing.changeOrder(order.id, order.version, { isTrusted: true }, at);

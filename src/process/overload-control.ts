@@ -102,7 +102,7 @@ interface OverloadControlOptions {
   };
 }
 
-/** The report of a queue that there is not. */
+/** Report of an absent queue. */
 const NOTHING = { waitMs: 0, rejected: 0 };
 /** Length of a window. */
 const WINDOW_MS = 250;

@@ -260,7 +260,7 @@ test('a compressed body whose turn comes too late is rejected, and its connectio
   expect((await client.response()).json()).toEqual({ bytes: 300_000 });
 });
 
-test('compressed bodies of any number of clients are decoded, whoever leaves meanwhile', async () => {
+test('compressed bodies of any number of clients are decoded, also when some clients leave meanwhile', async () => {
   await using served = await startServed();
   const clients = await Promise.all(Array.from({ length: 3 * SLOTS }, () => served.connect()));
   await Promise.all(clients.map((client) => client.write(call())));
