@@ -10,8 +10,10 @@ import {
   hiddenText,
   mapping,
   name,
+  optional,
   section,
   text,
+  withDefault,
 } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
@@ -46,52 +48,42 @@ const scope = (value: string) => text().prefault(value).describe('Scopes of the 
 const oauth2 = section({
   token_url: address(readBaseUrl, '^https?://').describe('Token endpoint of the issuer.'),
   client_id: text().describe('Client identifier at the issuer.'),
-  client_secret: credential().exactOptional().describe('Secret of the client.'),
-  send_secret: z
-    .enum(['basic', 'body'])
-    .prefault('basic')
-    .describe('Whether the secret is sent as HTTP Basic authentication or in the body.'),
-  private_key: hiddenText(readPrivateKey)
-    .exactOptional()
-    .describe('Instead of a secret: PEM of the key that signs an assertion (RFC 7523), RSA or EC P-256.'),
-  key_id: text().exactOptional().describe('Identifier of `private_key` at the issuer.'),
-  assertion: credential()
-    .exactOptional()
-    .describe(
-      'Instead of a secret: a federated token, usually a reference to the file of a token that the platform renews.',
-    ),
-  scope: text().exactOptional().describe('Scopes of the token, separated by spaces.'),
-  audience: text().exactOptional().describe('Audience parameter, for issuers that want one.'),
-  resource: text().exactOptional().describe('Resource parameter (RFC 8707), for issuers that want one.'),
+  client_secret: optional(credential()).describe('Secret of the client.'),
+  send_secret: withDefault(z.enum(['basic', 'body']), 'basic').describe(
+    'Whether the secret is sent as HTTP Basic authentication or in the body.',
+  ),
+  private_key: optional(hiddenText(readPrivateKey)).describe(
+    'Instead of a secret: PEM of the key that signs an assertion (RFC 7523), RSA or EC P-256.',
+  ),
+  key_id: optional(text()).describe('Identifier of `private_key` at the issuer.'),
+  assertion: optional(credential()).describe(
+    'Instead of a secret: a federated token, usually a reference to the file of a token that the platform renews.',
+  ),
+  scope: optional(text()).describe('Scopes of the token, separated by spaces.'),
+  audience: optional(text()).describe('Audience parameter, for issuers that want one.'),
+  resource: optional(text()).describe('Resource parameter (RFC 8707), for issuers that want one.'),
 });
 
 const azure = section({
-  identity: z
-    .enum(['managed', 'workload'])
-    .prefault('managed')
-    .describe(
-      'Without `client_secret`: the managed identity of the machine, or the workload identity of a Kubernetes pod.',
-    ),
-  tenant_id: text()
-    .exactOptional()
-    .describe('Directory. Default for a workload identity: `AZURE_TENANT_ID`.'),
-  client_id: text()
-    .exactOptional()
-    .describe('Application, or user-assigned identity. Default for a workload identity: `AZURE_CLIENT_ID`.'),
-  client_secret: credential().exactOptional().describe('Secret of the application.'),
-  federated_token_file: text()
-    .exactOptional()
-    .describe('Token of the workload identity. Default: `AZURE_FEDERATED_TOKEN_FILE`.'),
-  authority_host: address(readBaseUrl, '^https?://').exactOptional().describe('Entra ID of another cloud.'),
+  identity: withDefault(z.enum(['managed', 'workload']), 'managed').describe(
+    'Without `client_secret`: the managed identity of the machine, or the workload identity of a Kubernetes pod.',
+  ),
+  tenant_id: optional(text()).describe('Directory. Default for a workload identity: `AZURE_TENANT_ID`.'),
+  client_id: optional(text()).describe(
+    'Application, or user-assigned identity. Default for a workload identity: `AZURE_CLIENT_ID`.',
+  ),
+  client_secret: optional(credential()).describe('Secret of the application.'),
+  federated_token_file: optional(text()).describe(
+    'Token of the workload identity. Default: `AZURE_FEDERATED_TOKEN_FILE`.',
+  ),
+  authority_host: optional(address(readBaseUrl, '^https?://')).describe('Entra ID of another cloud.'),
   scope: scope('https://cognitiveservices.azure.com/.default'),
 });
 
 const google = section({
-  credentials: hiddenText(readGoogleCredentials)
-    .exactOptional()
-    .describe(
-      'Content of a credentials file: service account or workload identity federation. Default: the application default credentials, such as the metadata server.',
-    ),
+  credentials: optional(hiddenText(readGoogleCredentials)).describe(
+    'Content of a credentials file: service account or workload identity federation. Default: the application default credentials, such as the metadata server.',
+  ),
   scope: scope('https://www.googleapis.com/auth/cloud-platform'),
 });
 
@@ -107,22 +99,20 @@ const command = section({
       text((value) => (value.includes('\0') ? rejected('must not hold a NUL character') : accepted(value))),
     )
     .describe('Program and arguments. There is no shell.'),
-  env: mapping(variableName, hiddenText())
-    .prefault({})
-    .describe('Variables of the program, besides `PATH`, `HOME` and a few others.'),
+  env: withDefault(mapping(variableName, hiddenText()), {}).describe(
+    'Variables of the program, besides `PATH`, `HOME` and a few others.',
+  ),
 });
 
 const kinds = {
-  oauth2: oauth2
-    .exactOptional()
-    .describe('OAuth 2.0 client credentials. Needs one of `client_secret`, `private_key` and `assertion`.'),
-  azure: azure.exactOptional().describe('Microsoft Entra ID, by the library `@azure/identity`.'),
-  google: google.exactOptional().describe('Google Cloud, by the library `google-auth-library`.'),
-  command: command
-    .exactOptional()
-    .describe(
-      'A program that prints a token as JSON: `{"token": …, "expires_at": …}`, an `ExecCredential` of Kubernetes, or `access_token` with `expires_in`.',
-    ),
+  oauth2: optional(oauth2).describe(
+    'OAuth 2.0 client credentials. Needs one of `client_secret`, `private_key` and `assertion`.',
+  ),
+  azure: optional(azure).describe('Microsoft Entra ID, by the library `@azure/identity`.'),
+  google: optional(google).describe('Google Cloud, by the library `google-auth-library`.'),
+  command: optional(command).describe(
+    'A program that prints a token as JSON: `{"token": …, "expires_at": …}`, an `ExecCredential` of Kubernetes, or `access_token` with `expires_in`.',
+  ),
 };
 
 /** The fields of `auth`, of which exactly one is given. */

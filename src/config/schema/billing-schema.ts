@@ -1,7 +1,17 @@
 // The fields of `billing`, which billing-check.ts checks against tiers and addresses, of `branding`, with which its pages are shown, and
 // of budgets.
 import { z } from 'zod';
-import { address, credential, duration, section, share, shortLeaf, text } from './field-kinds.ts';
+import {
+  address,
+  credential,
+  duration,
+  optional,
+  section,
+  share,
+  shortLeaf,
+  text,
+  withDefault,
+} from './field-kinds.ts';
 import { currency, readCurrency } from './price-schema.ts';
 import { accepted, readAmount, rejected, type ScalarResult } from './units.ts';
 
@@ -17,24 +27,19 @@ export const billing = section({
     .describe(
       'Payment provider. `invoice`: the operator sends invoices, and support marks orders as paid. `test` is a payment page of the gateway itself on which no money moves, for loopback only.',
     ),
-  secret_key: credential()
-    .exactOptional()
-    .describe('Secret or restricted Stripe API key. Required for `stripe`.'),
-  webhook_secret: credential()
-    .exactOptional()
-    .describe('Signing secret of the Stripe webhook, `whsec_…`. Required for `stripe`.'),
-  api_base: text(readApiBase)
-    .exactOptional()
-    .describe('Alternative to https://api.stripe.com, for tests. Only with a test key.'),
-  on_lapse: z
-    .enum(['downgrade', 'suspend'])
-    .prefault('downgrade')
-    .describe(
-      'What happens to a holder whose payment ended, was refunded in full or is disputed: `downgrade` returns it to the Free tier, `suspend` rejects its requests until it pays again.',
-    ),
-  grace: duration('0s', '60d')
-    .prefault('7d')
-    .describe('How long a holder keeps its tier after the payment for the next period has failed.'),
+  secret_key: optional(credential()).describe('Secret or restricted Stripe API key. Required for `stripe`.'),
+  webhook_secret: optional(credential()).describe(
+    'Signing secret of the Stripe webhook, `whsec_…`. Required for `stripe`.',
+  ),
+  api_base: optional(text(readApiBase)).describe(
+    'Alternative to https://api.stripe.com, for tests. Only with a test key.',
+  ),
+  on_lapse: withDefault(z.enum(['downgrade', 'suspend']), 'downgrade').describe(
+    'What happens to a holder whose payment ended, was refunded in full or is disputed: `downgrade` returns it to the Free tier, `suspend` rejects its requests until it pays again.',
+  ),
+  grace: withDefault(duration('0s', '60d'), '7d').describe(
+    'How long a holder keeps its tier after the payment for the next period has failed.',
+  ),
 });
 
 function readBrandName(value: string): ScalarResult<string> {
@@ -64,7 +69,7 @@ function readContact(value: string): ScalarResult<string> {
 }
 
 export const branding = section({
-  name: text(readBrandName).prefault('Tollgate').describe('Name on the pages, at most 60 characters.'),
+  name: withDefault(text(readBrandName), 'Tollgate').describe('Name on the pages, at most 60 characters.'),
   color: text((value) =>
     /^#[0-9a-fA-F]{6}$/.test(value)
       ? accepted(value)
@@ -74,11 +79,9 @@ export const branding = section({
     .describe(
       'Main colour of the pages, `"#rrggbb"` in quotes. It is darkened or lightened where text would be unreadable.',
     ),
-  contact: text(readContact)
-    .exactOptional()
-    .describe(
-      'Contact for people, such as for a key that the pages do not offer: a mail address, or the URL of a page.',
-    ),
+  contact: optional(text(readContact)).describe(
+    'Contact for people, such as for a key that the pages do not offer: a mail address, or the URL of a page.',
+  ),
   terms: page('the terms of service'),
   privacy: page('the privacy policy'),
   imprint: page('the imprint (legal notice)'),
@@ -165,11 +168,11 @@ export function sortedShares(shares: readonly number[]): readonly number[] | und
 
 /** Of a tier, or of a tier with one model. */
 export const budget = section({
-  per_month: budgetAmount().exactOptional().describe('Cost in a calendar month (UTC).'),
-  per_day: budgetAmount().exactOptional().describe('Cost in a day (UTC).'),
-  currency: currency
-    .exactOptional()
-    .describe('Currency of this budget, as a check: it must be the `currency` of the configuration.'),
+  per_month: optional(budgetAmount()).describe('Cost in a calendar month (UTC).'),
+  per_day: optional(budgetAmount()).describe('Cost in a day (UTC).'),
+  currency: optional(currency).describe(
+    'Currency of this budget, as a check: it must be the `currency` of the configuration.',
+  ),
   soft: z
     .union([share(), z.array(share()).min(1)])
     .transform((given, context): readonly number[] => {

@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { foldName } from '../../wire/json/json-bytes.ts';
 import { meaningOf } from '../../wire/object-names.ts';
-import { anyValue, type JsonValue, mapping, name, section, text } from './field-kinds.ts';
+import { anyValue, type JsonValue, mapping, name, optional, section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** All members that the gateway itself reads. */
@@ -172,15 +172,15 @@ function contradict(a: BodyRule, b: BodyRule): boolean {
 export const bodyRules = section({
   refuse,
   remove,
-  rename: mapping(member, text(reader(newNameFault)))
-    .exactOptional()
-    .describe('Members that get another name: `OLD: NEW`. A request with both names gets a 400.'),
-  set: mapping(member, anyValue())
-    .exactOptional()
-    .describe('Members that always have this value. A missing parent is created.'),
-  default: mapping(member, anyValue())
-    .exactOptional()
-    .describe('Members that have this value where the request does not have them.'),
+  rename: optional(mapping(member, text(reader(newNameFault)))).describe(
+    'Members that get another name: `OLD: NEW`. A request with both names gets a 400.',
+  ),
+  set: optional(mapping(member, anyValue())).describe(
+    'Members that always have this value. A missing parent is created.',
+  ),
+  default: optional(mapping(member, anyValue())).describe(
+    'Members that have this value where the request does not have them.',
+  ),
 }).transform(readRules);
 
 /** The earlier form of `body`. */

@@ -104,9 +104,8 @@ const numberOr =
 
 export const integer = numberOf('integer');
 export const decimal = numberOf('number');
-/** A whole number, or one special word, which is returned as it is. */
-export const integerOr = numberOr('integer');
 /** A number, or one special word, which is returned as it is. */
+export const integerOr = numberOr('integer');
 export const decimalOr = numberOr('number');
 
 /** A share of a budget. */
@@ -230,6 +229,10 @@ export const anyValue = () =>
       return z.NEVER;
     });
 
+/** A field that may be left out: the output does not have it then, or has the default, which is given as text. */
+export const optional = z.exactOptional;
+export const withDefault = z.prefault;
+
 /** A mapping with exactly these fields. */
 export const section = <T extends z.core.$ZodLooseShape>(shape: T) => z.strictObject(shape);
 
@@ -259,9 +262,8 @@ export function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
     schema instanceof z.ZodExactOptional ||
     schema instanceof z.ZodDefault ||
     schema instanceof z.ZodPrefault
-  ) {
+  )
     return unwrap(schema.unwrap());
-  }
   return schema instanceof z.ZodPipe ? unwrap(schema.in) : schema;
 }
 

@@ -1,7 +1,17 @@
 // The fields of the public listener and the admin listener.
 import { z } from 'zod';
 import { readHost, readNetwork } from './addresses.ts';
-import { duration, hiddenText, integer, mapping, name, section, text } from './field-kinds.ts';
+import {
+  duration,
+  hiddenText,
+  integer,
+  mapping,
+  name,
+  optional,
+  section,
+  text,
+  withDefault,
+} from './field-kinds.ts';
 import { readCertificates, readPrivateKeyPem } from './pem.ts';
 import { accepted, rejected } from './units.ts';
 
@@ -15,33 +25,24 @@ const certificatePair = section({
 });
 
 export const listenSection = section({
-  host: text(readHost)
-    .prefault('127.0.0.1')
-    .describe('Address or host name that the public listener binds to.'),
-  port: integer(0, 65_535)
-    .prefault('8080')
-    .describe('Port of the public listener; 0 takes a free one. The environment variable PORT overrides it.'),
-  trusted_proxies: z
-    .array(text(readNetwork))
-    .prefault([])
-    .describe(
-      'Addresses and networks of trusted reverse proxies, whose `x-forwarded-for` is used. A network wider than /16 (IPv6: /48) causes a warning: each machine in it may claim any client address.',
-    ),
-  keep_alive: duration('1s', '2h')
-    .prefault('75s')
-    .describe(
-      'Keep-alive timeout of idle client connections. Set it longer than that of the load balancer in front: Google Cloud 600 s, Envoy 1 h, AWS and nginx 60 s.',
-    ),
-  max_connections: integer(1, 1_000_000)
-    .exactOptional()
-    .describe(
-      'Maximum client connections at once, over all workers; more are refused. Default: half of the open file limit, at most 16384, for each worker.',
-    ),
-  tls: certificatePair
-    .exactOptional()
-    .describe(
-      'Serves HTTPS (TLS 1.2 and 1.3, HTTP/1.1) instead of HTTP. Adding or removing it needs a restart.',
-    ),
+  host: withDefault(text(readHost), '127.0.0.1').describe(
+    'Address or host name that the public listener binds to.',
+  ),
+  port: withDefault(integer(0, 65_535), '8080').describe(
+    'Port of the public listener; 0 takes a free one. The environment variable PORT overrides it.',
+  ),
+  trusted_proxies: withDefault(z.array(text(readNetwork)), []).describe(
+    'Addresses and networks of trusted reverse proxies, whose `x-forwarded-for` is used. A network wider than /16 (IPv6: /48) causes a warning: each machine in it may claim any client address.',
+  ),
+  keep_alive: withDefault(duration('1s', '2h'), '75s').describe(
+    'Keep-alive timeout of idle client connections. Set it longer than that of the load balancer in front: Google Cloud 600 s, Envoy 1 h, AWS and nginx 60 s.',
+  ),
+  max_connections: optional(integer(1, 1_000_000)).describe(
+    'Maximum client connections at once, over all workers; more are refused. Default: half of the open file limit, at most 16384, for each worker.',
+  ),
+  tls: optional(certificatePair).describe(
+    'Serves HTTPS (TLS 1.2 and 1.3, HTTP/1.1) instead of HTTP. Adding or removing it needs a restart.',
+  ),
 });
 
 type Listen = z.output<typeof listenSection>;
@@ -53,21 +54,18 @@ const operatorName = name(
 );
 
 export const adminSection = section({
-  host: text(readHost)
-    .prefault('127.0.0.1')
-    .describe('Address or host name that the admin listener binds to.'),
-  port: integer(0, 65_535)
-    .prefault('9090')
-    .describe('Port of the admin listener (metrics and probes); 0 takes a free one.'),
-  hosts: z
-    .array(text((value) => (value === '*' ? accepted(value) : readHost(value))))
-    .exactOptional()
-    .describe(
-      'Allowed `Host` names with a public domain, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` are always allowed.',
-    ),
-  tls: certificatePair
-    .exactOptional()
-    .describe('Serves HTTPS instead of HTTP. Adding or removing it needs a restart.'),
+  host: withDefault(text(readHost), '127.0.0.1').describe(
+    'Address or host name that the admin listener binds to.',
+  ),
+  port: withDefault(integer(0, 65_535), '9090').describe(
+    'Port of the admin listener (metrics and probes); 0 takes a free one.',
+  ),
+  hosts: optional(z.array(text((value) => (value === '*' ? accepted(value) : readHost(value))))).describe(
+    'Allowed `Host` names with a public domain, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` are always allowed.',
+  ),
+  tls: optional(certificatePair).describe(
+    'Serves HTTPS instead of HTTP. Adding or removing it needs a restart.',
+  ),
   sso: section({
     header: text((value) =>
       /^[a-z0-9-]{1,100}$/i.test(value)

@@ -4,7 +4,17 @@ import { eachPlainLimit } from '../limit-table.ts';
 import { budget, budgetLimits } from './billing-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
-import { decimal, durationOr, flag, integer, MAX_DURATION, section, text } from './field-kinds.ts';
+import {
+  decimal,
+  durationOr,
+  flag,
+  integer,
+  MAX_DURATION,
+  optional,
+  section,
+  text,
+  withDefault,
+} from './field-kinds.ts';
 import { prices } from './price-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { forwardHeaders, ownTimeouts } from './upstream-schema.ts';
@@ -19,35 +29,27 @@ const target = section({
   model: text().describe(
     'Model name at the upstream. For a pattern, `*` stands for what the pattern matched.',
   ),
-  weight: decimal(0, 1_000_000)
-    .prefault('1')
-    .describe(
-      'Relative share of the requests among targets of the same priority. A target with 0 gets none.',
-    ),
-  enabled: flag()
-    .exactOptional()
-    .describe('Default `true`. `false` takes the target out of service, as a weight of 0 does.'),
-  priority: integer(1, 1000)
-    .prefault('1')
-    .describe(
-      'Targets with priority 1 are tried first; the next priority when all of them have failed or are unavailable.',
-    ),
-  timeouts: ownTimeouts
-    .exactOptional()
-    .describe('Deadlines of requests to this target; they override those of the model and the upstream.'),
-  body: bodyRules
-    .exactOptional()
-    .describe(
-      'Changes of request bodies for this target; they override those of the model and the upstream.',
-    ),
-  forward_headers: forwardHeaders
-    .exactOptional()
-    .describe('Headers of clients that are forwarded to this target, in addition to those of its upstream.'),
-  price: prices
-    .exactOptional()
-    .describe(
-      'Price of this target, or a list of prices from different times, instead of that of the model.',
-    ),
+  weight: withDefault(decimal(0, 1_000_000), '1').describe(
+    'Relative share of the requests among targets of the same priority. A target with 0 gets none.',
+  ),
+  enabled: optional(flag()).describe(
+    'Default `true`. `false` takes the target out of service, as a weight of 0 does.',
+  ),
+  priority: withDefault(integer(1, 1000), '1').describe(
+    'Targets with priority 1 are tried first; the next priority when all of them have failed or are unavailable.',
+  ),
+  timeouts: optional(ownTimeouts).describe(
+    'Deadlines of requests to this target; they override those of the model and the upstream.',
+  ),
+  body: optional(bodyRules).describe(
+    'Changes of request bodies for this target; they override those of the model and the upstream.',
+  ),
+  forward_headers: optional(forwardHeaders).describe(
+    'Headers of clients that are forwarded to this target, in addition to those of its upstream.',
+  ),
+  price: optional(prices).describe(
+    'Price of this target, or a list of prices from different times, instead of that of the model.',
+  ),
 });
 
 /** The weight of a target in the choice of one: 0 with `enabled: false`. */
@@ -76,18 +78,13 @@ function readHeaderName(value: string): ScalarResult<string> {
 
 /** Fields of a model: how its requests find a target. */
 const routingFields = {
-  balance: z
-    .enum(['weighted', 'least_requests', 'latency', 'affinity'])
-    .prefault('weighted')
-    .describe(
-      'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one; `affinity` sends requests whose prompts begin alike to one target, which has them cached, unless it has more than its share of the load.',
-    ),
+  balance: withDefault(z.enum(['weighted', 'least_requests', 'latency', 'affinity']), 'weighted').describe(
+    'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one; `affinity` sends requests whose prompts begin alike to one target, which has them cached, unless it has more than its share of the load.',
+  ),
   affinity: section({
-    header: text(readHeaderName)
-      .prefault('x-session-id')
-      .describe(
-        'Request header that names a session, for requests without `prompt_cache_key`. It is forwarded only where `forward_headers` lists it.',
-      ),
+    header: withDefault(text(readHeaderName), 'x-session-id').describe(
+      'Request header that names a session, for requests without `prompt_cache_key`. It is forwarded only where `forward_headers` lists it.',
+    ),
   })
     .exactOptional()
     .describe('How `balance: affinity` tells which requests belong together.'),
@@ -111,7 +108,7 @@ const routingFields = {
 
 const limitFields = {
   ...eachPlainLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
-  budget: budget.exactOptional().describe('What requests may cost, in `currency`. Needs prices.'),
+  budget: optional(budget).describe('What requests may cost, in `currency`. Needs prices.'),
 };
 
 /** The budget becomes limits of cost. */
@@ -142,38 +139,33 @@ export const model = section({
     .prefault([...TIERS])
     .transform((listed) => TIERS.filter((tier) => listed.includes(tier)))
     .describe('Tiers whose keys may use this model.'),
-  endpoints: endpoints
-    .prefault([...ENDPOINTS])
-    .describe(
-      'Endpoints that offer this model; others answer 404. Default: all, so that the upstream rejects what it does not support.',
-    ),
+  endpoints: withDefault(endpoints, [...ENDPOINTS]).describe(
+    'Endpoints that offer this model; others answer 404. Default: all, so that the upstream rejects what it does not support.',
+  ),
   ...routingFields,
-  timeouts: ownTimeouts
-    .exactOptional()
-    .describe('Deadlines of requests for this model; they override those of its upstreams.'),
-  response_model: z
-    .enum(['alias', 'upstream'])
-    .prefault('alias')
-    .describe(
-      'Model name in responses: `alias` is the requested name, `upstream` the one that the upstream sends.',
-    ),
-  body: bodyRules
-    .exactOptional()
-    .describe('Changes of request bodies for this model; they override those of its upstreams.'),
-  members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
-  limits: section(eachTier(modelLimits))
-    .exactOptional()
-    .describe('Limits of a holder with this model, by tier, in addition to those of its tier.'),
-  price: prices
-    .exactOptional()
-    .describe('Price of this model, or a list of prices from different times, at targets without a `price`.'),
+  timeouts: optional(ownTimeouts).describe(
+    'Deadlines of requests for this model; they override those of its upstreams.',
+  ),
+  response_model: withDefault(z.enum(['alias', 'upstream']), 'alias').describe(
+    'Model name in responses: `alias` is the requested name, `upstream` the one that the upstream sends.',
+  ),
+  body: optional(bodyRules).describe(
+    'Changes of request bodies for this model; they override those of its upstreams.',
+  ),
+  members: optional(memberRules).describe('Deprecated: use `body`.'),
+  limits: optional(section(eachTier(modelLimits))).describe(
+    'Limits of a holder with this model, by tier, in addition to those of its tier.',
+  ),
+  price: optional(prices).describe(
+    'Price of this model, or a list of prices from different times, at targets without a `price`.',
+  ),
 }).transform(({ members, body, ...rest }) => ({ ...rest, ...oneBody(members, body) }));
 
 export const tier = section({
   ...limitFields,
-  endpoints: endpoints
-    .exactOptional()
-    .describe('Endpoints that keys of this tier may call. Default: all that each model offers.'),
+  endpoints: optional(endpoints).describe(
+    'Endpoints that keys of this tier may call. Default: all that each model offers.',
+  ),
   price: section({
     amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
     currency: text((value) =>
@@ -187,9 +179,9 @@ export const tier = section({
     .describe(
       'Price of the tier, as the pricing page shows it. Its currency is that of the checkout, not the `currency` of usage.',
     ),
-  stripe_price: text()
-    .exactOptional()
-    .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
+  stripe_price: optional(text()).describe(
+    'Price in Stripe that a checkout of this tier uses. Needs `billing`.',
+  ),
 })
   .transform(withBudget)
   .exactOptional()

@@ -2,7 +2,7 @@
 import { isIP } from 'node:net';
 import type { z } from 'zod';
 import { readProxy } from './addresses.ts';
-import { address, hiddenText, section, text } from './field-kinds.ts';
+import { address, hiddenText, optional, section, text } from './field-kinds.ts';
 import { readCertificates, readPrivateKeyPem } from './pem.ts';
 import { HOST_NAME } from './redis-address.ts';
 import { accepted, rejected } from './units.ts';
@@ -10,15 +10,15 @@ import { accepted, rejected } from './units.ts';
 export const proxy = address(readProxy, '^none$|^https?://');
 
 export const tls = section({
-  ca: hiddenText(readCertificates)
-    .exactOptional()
-    .describe('PEM of the authorities to trust instead of the public ones that Node.js brings along.'),
-  cert: hiddenText(readCertificates)
-    .exactOptional()
-    .describe('PEM of the client certificate, with its intermediates after it. Needs `key`.'),
-  key: hiddenText(readPrivateKeyPem)
-    .exactOptional()
-    .describe('PEM of the private key of `cert`, without a passphrase.'),
+  ca: optional(hiddenText(readCertificates)).describe(
+    'PEM of the authorities to trust instead of the public ones that Node.js brings along.',
+  ),
+  cert: optional(hiddenText(readCertificates)).describe(
+    'PEM of the client certificate, with its intermediates after it. Needs `key`.',
+  ),
+  key: optional(hiddenText(readPrivateKeyPem)).describe(
+    'PEM of the private key of `cert`, without a passphrase.',
+  ),
   server_name: text((value) =>
     isIP(value) === 0 && HOST_NAME.test(value)
       ? accepted(value)

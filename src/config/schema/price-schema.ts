@@ -2,7 +2,7 @@
 // Amounts are read as whole millionths, so that no calculation rounds.
 import { z } from 'zod';
 import { type ModelPrice, PRICE_KINDS, type PricePeriod, type Prices } from '../prices.ts';
-import { amount, duration, mapping, name, section, shortLeaf, text } from './field-kinds.ts';
+import { amount, duration, mapping, name, optional, section, shortLeaf, text } from './field-kinds.ts';
 import { accepted, readMoment, rejected, type ScalarResult } from './units.ts';
 import { upstreamName } from './upstream-schema.ts';
 
@@ -53,12 +53,12 @@ const kinds = Object.fromEntries(
 
 const period = section({
   ...kinds,
-  from: moment()
-    .exactOptional()
-    .describe('Day (UTC) or time (RFC 3339) from which this price is in force. Default: always.'),
-  currency: currency
-    .exactOptional()
-    .describe('Currency of this price, as a check: it must be the `currency` of the configuration.'),
+  from: optional(moment()).describe(
+    'Day (UTC) or time (RFC 3339) from which this price is in force. Default: always.',
+  ),
+  currency: optional(currency).describe(
+    'Currency of this price, as a check: it must be the `currency` of the configuration.',
+  ),
 }).superRefine((price, { addIssue }) => {
   const { from: _from, currency: _currency, ...given } = price;
   const isOfUnits = PRICE_KINDS.some(({ name: kind, unit }) => unit === 'one' && given[kind] !== undefined);
@@ -118,15 +118,13 @@ export const priceFiles = z
   .transform((given): readonly string[] => (typeof given === 'string' ? [given] : given));
 
 export const usage = section({
-  spool: text()
-    .exactOptional()
-    .describe(
-      'Directory of the usage outbox, which holds usage until the store has it. Several processes may share it. Default: PATH.usage next to a SQLite store, otherwise ./data/usage.',
-    ),
-  keep_hours: duration('40d', '36500d')
-    .exactOptional()
-    .describe('How long usage by the hour is kept, for reports by the hour. Default: 100d.'),
-  keep_days: duration('100d', '36500d')
-    .exactOptional()
-    .describe('How long usage by the day is kept. Usage by the month is kept for ever. Default: 400d.'),
+  spool: optional(text()).describe(
+    'Directory of the usage outbox, which holds usage until the store has it. Several processes may share it. Default: PATH.usage next to a SQLite store, otherwise ./data/usage.',
+  ),
+  keep_hours: optional(duration('40d', '36500d')).describe(
+    'How long usage by the hour is kept, for reports by the hour. Default: 100d.',
+  ),
+  keep_days: optional(duration('100d', '36500d')).describe(
+    'How long usage by the day is kept. Usage by the month is kept for ever. Default: 400d.',
+  ),
 });

@@ -15,8 +15,10 @@ import {
   MAX_DURATION,
   mapping,
   name,
+  optional,
   section,
   text,
+  withDefault,
 } from './field-kinds.ts';
 import { proxy, tls } from './outbound-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
@@ -25,34 +27,28 @@ const wait = () => duration('1ms', MAX_DURATION);
 
 /** Deadlines that a model and a target may set as well. The most specific value wins. */
 const answerTimeouts = {
-  headers: wait()
-    .exactOptional()
-    .describe(
-      'From the request sent to the response headers. JSON responses usually have headers only when complete. Default: bounded by `total` and `retry.deadline`.',
-    ),
-  first_token: wait()
-    .exactOptional()
-    .describe(
-      'From the response headers of a stream to its first event with output; without `headers`, also from the request sent to the headers of a stream. Default: none.',
-    ),
+  headers: optional(wait()).describe(
+    'From the request sent to the response headers. JSON responses usually have headers only when complete. Default: bounded by `total` and `retry.deadline`.',
+  ),
+  first_token: optional(wait()).describe(
+    'From the response headers of a stream to its first event with output; without `headers`, also from the request sent to the headers of a stream. Default: none.',
+  ),
 };
 
 const timeouts = section({
-  connect: wait().prefault('3s').describe('Connection setup, including DNS, proxy and TLS.'),
+  connect: withDefault(wait(), '3s').describe('Connection setup, including DNS, proxy and TLS.'),
   ...answerTimeouts,
-  idle: wait()
-    .prefault('10m')
-    .describe(
-      'Between two reads of a response, of any bytes; also while the upstream does not accept more of an upload.',
-    ),
-  total: wait().prefault('1h').describe('One upstream request as a whole.'),
+  idle: withDefault(wait(), '10m').describe(
+    'Between two reads of a response, of any bytes; also while the upstream does not accept more of an upload.',
+  ),
+  total: withDefault(wait(), '1h').describe('One upstream request as a whole.'),
 });
 
 /** Timeouts of a model or a target. */
 export const ownTimeouts = section({
   ...answerTimeouts,
-  idle: wait().exactOptional().describe('Between two reads of a response, of any bytes.'),
-  total: wait().exactOptional().describe('One upstream request as a whole.'),
+  idle: optional(wait()).describe('Between two reads of a response, of any bytes.'),
+  total: optional(wait()).describe('One upstream request as a whole.'),
 });
 
 /** RFC 9110, 5.6.2. */
@@ -119,65 +115,44 @@ export const upstreamName = name(
 );
 
 export const upstream = section({
-  base_url: address(readBaseUrl, '^https?://')
-    .exactOptional()
-    .describe(
-      'Root of the API; `chat/completions`, `embeddings` and so on (`messages`, with `protocol: anthropic`) are appended to its path; a query is kept.',
-    ),
-  builtin: z
-    .enum(['echo'])
-    .exactOptional()
-    .describe('A built-in test model inside the process, instead of a `base_url`.'),
-  enabled: flag()
-    .exactOptional()
-    .describe(
-      'Default `true`. `false` takes the upstream out of service: no requests, health checks or token fetches. `tollgate upstreams drain` does so without a change of this file.',
-    ),
-  protocol: z
-    .enum(PROTOCOLS)
-    .exactOptional()
-    .describe(
-      'The API that it speaks. Default: `openai`. Models of an upstream with `anthropic` are offered on `/v1/messages` and on no other endpoint.',
-    ),
-  api_key: credential()
-    .exactOptional()
-    .describe('Sent as `Authorization: Bearer …`; with `protocol: anthropic` as `x-api-key`.'),
-  auth: upstreamAuth
-    .exactOptional()
-    .describe(
-      'Access tokens that the gateway fetches and renews, instead of an `api_key`. Exactly one kind.',
-    ),
-  headers: mapping(headerName, credential())
-    .prefault({})
-    .describe(
-      'Headers set on every request to this upstream, as given. Their values are treated as credentials.',
-    ),
-  forward_headers: forwardHeaders
-    .exactOptional()
-    .describe(
-      'Headers of clients that are forwarded to this upstream, by name; a `*` at the end stands for any rest. Never credentials.',
-    ),
-  query: mapping(parameterName, hiddenText())
-    .prefault({})
-    .describe('Query parameters set on every request to this upstream.'),
-  proxy: proxy
-    .exactOptional()
-    .describe(
-      'HTTP proxy for everything that goes to this upstream, or `none`. It wins over `NO_PROXY`. Default: the global `proxy`.',
-    ),
-  tls: tls
-    .exactOptional()
-    .describe('TLS to this upstream. A field that is left out is that of the global `tls`.'),
-  timeouts: timeouts.prefault({}).describe('Deadlines of a request to this upstream.'),
-  max_concurrency: integer(1, 100_000)
-    .prefault('200')
-    .describe('Bulkhead: maximum requests in flight to this upstream, per process.'),
-  stream_usage: z
-    .enum(['inject', 'off'])
-    .prefault('inject')
-    .describe(
-      'Whether to request usage in streams when the client did not. Use `off` for upstreams that reject it.',
-    ),
+  base_url: optional(address(readBaseUrl, '^https?://')).describe(
+    'Root of the API; `chat/completions`, `embeddings` and so on (`messages`, with `protocol: anthropic`) are appended to its path; a query is kept.',
+  ),
+  builtin: optional(z.enum(['echo'])).describe(
+    'A built-in test model inside the process, instead of a `base_url`.',
+  ),
+  enabled: optional(flag()).describe(
+    'Default `true`. `false` takes the upstream out of service: no requests, health checks or token fetches. `tollgate upstreams drain` does so without a change of this file.',
+  ),
+  protocol: optional(z.enum(PROTOCOLS)).describe(
+    'The API that it speaks. Default: `openai`. Models of an upstream with `anthropic` are offered on `/v1/messages` and on no other endpoint.',
+  ),
+  api_key: optional(credential()).describe(
+    'Sent as `Authorization: Bearer …`; with `protocol: anthropic` as `x-api-key`.',
+  ),
+  auth: optional(upstreamAuth).describe(
+    'Access tokens that the gateway fetches and renews, instead of an `api_key`. Exactly one kind.',
+  ),
+  headers: withDefault(mapping(headerName, credential()), {}).describe(
+    'Headers set on every request to this upstream, as given. Their values are treated as credentials.',
+  ),
+  forward_headers: optional(forwardHeaders).describe(
+    'Headers of clients that are forwarded to this upstream, by name; a `*` at the end stands for any rest. Never credentials.',
+  ),
+  query: withDefault(mapping(parameterName, hiddenText()), {}).describe(
+    'Query parameters set on every request to this upstream.',
+  ),
+  proxy: optional(proxy).describe(
+    'HTTP proxy for everything that goes to this upstream, or `none`. It wins over `NO_PROXY`. Default: the global `proxy`.',
+  ),
+  tls: optional(tls).describe('TLS to this upstream. A field that is left out is that of the global `tls`.'),
+  timeouts: withDefault(timeouts, {}).describe('Deadlines of a request to this upstream.'),
+  max_concurrency: withDefault(integer(1, 100_000), '200').describe(
+    'Bulkhead: maximum requests in flight to this upstream, per process.',
+  ),
+  stream_usage: withDefault(z.enum(['inject', 'off']), 'inject').describe(
+    'Whether to request usage in streams when the client did not. Use `off` for upstreams that reject it.',
+  ),
   shared_objects: z
     .array(
       text((value) =>
@@ -190,27 +165,23 @@ export const upstream = section({
     .describe(
       'Ids of objects at this upstream that all holders may use: prompts, vector stores, files, containers. An id that ends with `*` is a prefix.',
     ),
-  websocket: flag()
-    .exactOptional()
-    .describe(
-      'Default `false`. `true` for an API whose `/responses` takes WebSockets: `GET /v1/responses` is then offered for its models.',
-    ),
-  send_model: flag()
-    .exactOptional()
-    .describe(
-      'Default `true`. `false` removes `model` from the body, for an API whose URL names the model (an Azure deployment).',
-    ),
-  body: bodyRules.exactOptional().describe('Changes of request bodies for this upstream.'),
-  members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
+  websocket: optional(flag()).describe(
+    'Default `false`. `true` for an API whose `/responses` takes WebSockets: `GET /v1/responses` is then offered for its models.',
+  ),
+  send_model: optional(flag()).describe(
+    'Default `true`. `false` removes `model` from the body, for an API whose URL names the model (an Azure deployment).',
+  ),
+  body: optional(bodyRules).describe('Changes of request bodies for this upstream.'),
+  members: optional(memberRules).describe('Deprecated: use `body`.'),
   health: section({
     path: text((value) =>
       /^\/[!-~]*$/.test(value)
         ? accepted(value)
         : rejected('must be a path that begins with a slash, such as /health'),
     ).describe('Path from the root of the host. Any 2xx is healthy.'),
-    interval: duration('100ms', MAX_DURATION)
-      .prefault('10s')
-      .describe('Interval between two checks, with 20% jitter.'),
+    interval: withDefault(duration('100ms', MAX_DURATION), '10s').describe(
+      'Interval between two checks, with 20% jitter.',
+    ),
   })
     .exactOptional()
     .describe(
