@@ -204,12 +204,13 @@ export function judgeErrorObject(text: string, headers: ResponseHeaders, otherwi
 }
 
 /**
- * Ensures a usable `retry-after` on 429 and 503: some SDKs retry at once on zero or words, others do not retry without a hint.
+ * Ensures a usable `retry-after` on 429 and 503: some SDKs retry at once on zero, words or a time that is over, others do not retry
+ * without a hint.
  * Usable values of the upstream stay unchanged.
  */
 function retryHeaders(status: number, headers: Record<string, string>): Record<string, string> {
   const { 'retry-after': after, 'retry-after-ms': ms, ...usable } = headers;
-  if (after !== undefined && (number(after) > 0 || !Number.isNaN(date(after)))) usable['retry-after'] = after;
+  if (after !== undefined && (number(after) > 0 || date(after) > Date.now())) usable['retry-after'] = after;
   if (ms !== undefined && number(ms) > 0) usable['retry-after-ms'] = ms;
   const waits = (status === 429 || status === 503) && headers['x-should-retry'] !== 'false';
   if (waits && usable['retry-after'] === undefined) {

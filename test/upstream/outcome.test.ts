@@ -126,6 +126,9 @@ describe('headers', () => {
     [{}, { 'retry-after': '1' }],
     [{ 'retry-after': '0' }, { 'retry-after': '1' }],
     [{ 'retry-after': 'soon' }, { 'retry-after': '1' }],
+    [{ 'retry-after': 'Wed, 21 Oct 2015 07:28:00 GMT' }, { 'retry-after': '1' }],
+    // V8 reads a time of 2001 in these words, as SDKs do.
+    [{ 'retry-after': 'try again at 12' }, { 'retry-after': '1' }],
     [{ 'retry-after': '30' }, { 'retry-after': '30' }],
     [{ 'retry-after': '86400' }, { 'retry-after': '86400' }],
     [{ 'retry-after-ms': '1500' }, { 'retry-after-ms': '1500', 'retry-after': '2' }],

@@ -188,6 +188,8 @@ describe('is refused:', () => {
     ['trailers without end', `${chunked}0\r\n${'a: b\r\n'.repeat(5_000)}`],
     ['a trailer that ends in LF', `${chunked}0\r\na: b\n\r\n`],
     ['a head that ends in LF', 'HTTP/1.1 200 OK\ncontent-length: 0\n\n\r\n\r\n'],
+    ['a head that ends in LF, and nothing behind it', 'HTTP/1.1 200 OK\ncontent-length: 0\n\n'],
+    ['a head whose last lines end in LF', `${ok}content-length: 0\n\n`],
     ['LF in a head', `${ok}a: b\nc: d\r\n\r\n`],
     ['CR in a head', `${ok}a: b\rc: d\r\n\r\n`],
     ['NUL in a head', `${ok}a: b\0c\r\n\r\n`],

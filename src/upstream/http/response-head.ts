@@ -35,6 +35,13 @@ export function headEnd(bytes: Buffer, start: number, end: number): number {
   return -1;
 }
 
+/** Whether an LF in `[start, end)` has no CR before it. */
+export function hasBareLf(bytes: Buffer, start: number, end: number): boolean {
+  for (let at = bytes.indexOf(LF, start); at !== -1 && at < end; at = bytes.indexOf(LF, at + 1))
+    if (bytes[at - 1] !== CR) return true;
+  return false;
+}
+
 const FIELDS: ReadonlyMap<string, ResponseField> = new Map(RESPONSE_FIELDS.map((name) => [name, name]));
 
 interface HeaderLine {

@@ -6,6 +6,7 @@ import {
   CR,
   HEAD_END_BYTES,
   type HeaderLines,
+  hasBareLf,
   headEnd,
   InvalidResponse,
   keepsAlive,
@@ -145,6 +146,8 @@ export class ResponseParser {
       if (stop - from >= 5 && all.toString('latin1', from, from + 5) !== 'HTTP/') {
         throw new InvalidResponse('bytes that are not an HTTP response');
       }
+      if (hasBareLf(all, before === 0 ? at : before, stop))
+        throw new InvalidResponse('a line in the head without CRLF');
       // Copied: the read buffer is reused.
       this.#held = before === 0 ? Buffer.from(all.subarray(from, stop)) : all;
       return limit;
