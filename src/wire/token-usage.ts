@@ -157,12 +157,9 @@ const OPEN_ARRAY = 0x5b;
 
 /** Objects with token counts. */
 function toolUsesIn(bytes: Buffer, span: Span): readonly unknown[] {
-  if (bytes[span.start] === OPEN_OBJECT) {
-    const value = valueAt(bytes, span);
-    return [memberOf(value, 'image_gen') ?? value];
-  }
-  if (bytes[span.start] !== OPEN_ARRAY || !bytes.subarray(span.start, span.end).includes(SVG_USAGE))
-    return [];
+  const first = bytes[span.start];
+  if (first === OPEN_OBJECT) return [memberOf(valueAt(bytes, span), 'image_gen') ?? valueAt(bytes, span)];
+  if (first !== OPEN_ARRAY || !bytes.subarray(span.start, span.end).includes(SVG_USAGE)) return [];
   const items = valueAt(bytes, span);
   return Array.isArray(items) ? items.map((item) => memberOf(item, 'svg_usage')) : [];
 }
@@ -293,8 +290,9 @@ export function millisecondsOf(value: unknown): number {
   return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.round(seconds * 1000) : 0;
 }
 
-/** A token count; 0 for anything else. */
+/** A token count, at most `MAX_TOKENS`; 0 for anything else. Some upstreams convert a fraction of a token from another unit. */
 function count(value: unknown, key: string): number {
   const number = memberOf(value, key);
-  return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
+  const isCount = typeof number === 'number' && number > 0 && number <= Number.MAX_SAFE_INTEGER;
+  return isCount ? Math.min(Math.ceil(number), MAX_TOKENS) : 0;
 }

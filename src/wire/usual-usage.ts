@@ -15,8 +15,8 @@ const LETTER_N = 0x6e;
 /** Characters that make another number of the digits before them. */
 const POINT = 0x2e;
 const EXPONENT = 0x65;
-/** Exact in a double. */
-const MAX_DIGITS = 15;
+/** Of a number below `MAX_TOKENS` of token-usage.ts. */
+const MAX_DIGITS = 9;
 const UNUSUAL = -1;
 
 /** Parts that have no price of their own. */

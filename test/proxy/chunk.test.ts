@@ -278,7 +278,7 @@ describe('usage', () => {
     ['that is empty', '{"choices":[],"usage":{}}', zero, true],
     [
       'of the wrong types',
-      '{"choices":[],"usage":{"prompt_tokens":"3","completion_tokens":-1,"total_tokens":1.5,"prompt_tokens_details":null,"completion_tokens_details":[]}}',
+      '{"choices":[],"usage":{"prompt_tokens":"3","completion_tokens":-1,"total_tokens":"8","prompt_tokens_details":null,"completion_tokens_details":[]}}',
       zero,
       true,
     ],

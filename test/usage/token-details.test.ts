@@ -19,6 +19,23 @@ const NONE: TokenDetails = {
   audioOutput: 0,
 };
 
+describe('the counts of a report', () => {
+  test.each<[string, string, readonly [prompt: number, completion: number]]>([
+    ['at most a billion each', '{"prompt_tokens":3,"completion_tokens":99999999999999}', [3, 1e9]],
+    ['at most a billion of other names', '{"input_tokens":2e12,"output_tokens":5}', [1e9, 5]],
+    ['at most a billion beyond the output', '{"prompt_tokens":3,"total_tokens":1e13}', [3, 1e9 - 3]],
+    ['none of what is not exact', '{"prompt_tokens":3,"completion_tokens":1e300,"total_tokens":9}', [3, 6]],
+    [
+      'whole tokens of fractions',
+      '{"prompt_tokens":30.5,"completion_tokens":0.25,"total_tokens":31}',
+      [31, 1],
+    ],
+  ])('are %s', (_, text, [prompt, completion]) => {
+    const bytes = Buffer.from(text);
+    expect(parseUsage(bytes, { start: 0, end: bytes.length })).toMatchObject({ prompt, completion });
+  });
+});
+
 describe('a report of tokens', () => {
   test.each<[string, object, Partial<TokenDetails>]>([
     [
@@ -91,7 +108,7 @@ describe('a report of tokens', () => {
     ).not.toHaveProperty('details');
   });
 
-  test.each([-1, 1.5, '7', null, 1e300, {}])('ignores a part that is no count: %j', (bad) => {
+  test.each([-1, '7', null, 1e300, {}])('ignores a part that is no count: %j', (bad) => {
     expect(
       usageOf({ prompt_tokens: 5, completion_tokens: 1, prompt_tokens_details: { audio_tokens: bad } }),
     ).not.toHaveProperty('details');
