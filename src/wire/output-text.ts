@@ -23,13 +23,14 @@ const LETTER_N = 0x6e;
 const OPEN_OBJECT = 0x7b;
 const DELETE = 0x7f;
 
-/** What the value of a member is. Routers repeat a `thought` under several names. */
-type Kind = 'text' | 'thought' | 'media' | 'other';
+/** What the value of a member is. Routers repeat a `thought` under several names. The names in a `call` are the client's. */
+type Kind = 'text' | 'thought' | 'media' | 'call' | 'other';
 
 /** The members of each kind. All others hold text, so that a vendor's new name for it counts. */
 const NAMES: readonly (readonly [kind: Kind, names: string])[] = [
   ['thought', 'reasoning reasoning_content reasoning_details reasoning_text thinking thinking_blocks'],
   ['media', 'data audio url image_url b64_json partial_image_b64 result'],
+  ['call', 'arguments input'],
   [
     'other',
     'id type role index status format model object event_id file_id item_id call_id logprobs signature mime_type annotations ' +
@@ -83,7 +84,8 @@ export class TextCount {
       if (!scanner.skipValue()) return false;
       const length = scanner.pos - start - 2;
       if (length === 0) return false;
-      if (kind === 'text') this.bytes += length < LARGE_TEXT ? length : textIn(bytes, start + 1, length);
+      if (kind === 'text' || kind === 'call')
+        this.bytes += length < LARGE_TEXT ? length : textIn(bytes, start + 1, length);
       else if (kind !== 'other') this.#addString(kind, bytes, start + 1, length);
       return true;
     }
@@ -91,9 +93,11 @@ export class TextCount {
       return scanner.skipValue() && first !== LETTER_N && first !== LETTER_F;
     }
     const kind = kindOfKey(scanner);
-    if (kind === 'other') scanner.skipValue();
+    if (kind === 'other' || kind === 'call') scanner.skipValue();
     else this.#add(kind, outputTextOf(scanner, bytes, level));
-    return scanner.fault === null && !isEmpty(bytes, start, scanner.pos);
+    if (scanner.fault !== null || isEmpty(bytes, start, scanner.pos)) return false;
+    if (kind === 'call') this.#add(kind, textIn(bytes, start, scanner.pos - start));
+    return true;
   }
 
   #addString(kind: Kind, bytes: Buffer, start: number, length: number): void {

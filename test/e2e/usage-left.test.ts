@@ -35,7 +35,10 @@ beforeAll(async () => {
   gateway = await startGateway({
     config: {
       upstreams: { up: { base_url: upstream.baseUrl, max_concurrency: 1000, shared_objects: ['conv_*'] } },
-      models: { m: { targets: [{ upstream: 'up', model: 'm' }] } },
+      models: {
+        m: { targets: [{ upstream: 'up', model: 'm' }] },
+        unbounded: { targets: [{ upstream: 'up', model: 'm' }], body: { remove: ['max_tokens'] } },
+      },
       retry: { attempts: 1 },
       tiers: {
         Free: { tokens_per_minute: 40_000, concurrency: 2 },
@@ -449,6 +452,11 @@ describe('an answer in JSON that is left before it comes', () => {
     ['what was reserved', {}, 256],
     ['the bound of its client', { max_completion_tokens: 3_000 }, 3_000],
     ['that of all of its choices', { max_tokens: 500, n: 4 }, 2_000],
+    [
+      'what an answer without a bound reserves if the upstream got none',
+      { model: 'unbounded', max_tokens: 1 },
+      256,
+    ],
   ])('counts %s', async (_, more, completion) => {
     const key = await gateway.issueKey('Pro');
     upstream.next(silence());

@@ -105,7 +105,7 @@ function isReal(value: unknown): boolean {
 
 function usageOf(usage: Record<string, unknown>): Usage {
   const tokens = (value: unknown) =>
-    typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
+    typeof value === 'number' && value > 0 && value <= 2 ** 53 - 1 ? Math.min(Math.ceil(value), 1e9) : 0;
   const part = (details: unknown, name: string) => (isObject(details) ? tokens(details[name]) : 0);
   const input = tokens(usage['prompt_tokens']);
   const output = tokens(usage['completion_tokens']);

@@ -135,6 +135,15 @@ describe('what a request has used', () => {
     ).toBe(500);
   });
 
+  test('goes beyond the bound of the client where the upstream did not receive it', () => {
+    const bound = { completion: 1, isBounded: true };
+    expect(left({ isUnbounded: true }, { silentMs: PREFILL_MS + 10_000 }, bound)).toBe(
+      10 * HIDDEN_TOKENS_PER_SECOND,
+    );
+    expect(left({ isUnbounded: true }, { silentMs: 10, isReserved: true }, bound)).toBe(256);
+    expect(left({ isUnbounded: true }, { silentMs: 10, isReserved: true }, { completion: 900 })).toBe(900);
+  });
+
   test('has what came behind a report added to it, however the answer ended', () => {
     const part = { usage: usage(3, 5), outputs: 2 };
     expect(left(part, { textBytes: 4_000 })).toBe(1_005);

@@ -41,6 +41,15 @@ describe('in a delta', () => {
       { tool_calls: [{ id: TEXT, type: 'function', function: { name: 'abc', arguments: TEXT } }] },
       15,
     ],
+    [
+      'arguments that are an object, whatever names the client gave them',
+      {
+        tool_calls: [{ id: TEXT, function: { name: 'abc', arguments: { id: TEXT, data: TEXT, role: [1] } } }],
+      },
+      3 + JSON.stringify({ id: TEXT, data: TEXT, role: [1] }).length,
+    ],
+    ['the input of a call', { content: [{ type: 'tool_use', id: TEXT, input: { type: TEXT } }] }, 23],
+    ['arguments that are empty', { tool_calls: [{ function: { arguments: {} } }] }, 0],
     ['the old kind of call', { function_call: { name: 'abc', arguments: TEXT } }, 15],
     ['a transcript', { audio: { id: TEXT, transcript: TEXT } }, 12],
     [

@@ -61,7 +61,7 @@ export class AttemptReport {
    */
   end(result: AttemptEnd, output: AttemptOutput, isSent: boolean, isAlone: boolean): void {
     const { exchange, metrics, meter, facts } = this.#request;
-    const { upstream, model: target, price } = this.#target;
+    const { upstream, model: target, price, edits } = this.#target;
     const outcome = resultCodeOf(result);
     const { usage } = output;
     this.#span?.end({ outcome, status: this.#status, usage });
@@ -78,6 +78,7 @@ export class AttemptReport {
       // Pictures and JSON answers are complete or absent.
       unreported: output.unreported(performance.now(), !facts.stream || facts.outputs !== undefined),
       isSent,
+      isUnbounded: edits?.dropsTokenLimit,
       hasErrorStatus: (this.#status ?? 200) !== 200,
       outcome,
     });

@@ -113,6 +113,8 @@ export interface AttemptUse {
   readonly unreported?: Unreported | undefined;
   /** Part of the request may have reached the upstream. */
   readonly isSent: boolean;
+  /** It was sent without the client's bound of the answer. Default false. */
+  readonly isUnbounded?: boolean | undefined;
   /** The status was not 200. Default false. */
   readonly hasErrorStatus?: boolean;
   readonly outcome: ResultCode | 'superseded';

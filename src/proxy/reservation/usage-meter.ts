@@ -3,7 +3,7 @@ import type { Prices } from '../../config/prices.ts';
 import type { PricedUse } from '../../usage/records/token-price.ts';
 import { NO_USAGE, type Quantities, type Usage } from '../../wire/token-usage.ts';
 import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
-import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
+import { ANSWER_TOKENS, BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
 
 interface AboutAttempt {
   readonly upstream: string;
@@ -67,6 +67,12 @@ export class UsageMeter {
     return { ...this.#count(last), upstream, target, provider, price, attempts: this.#attempts, extra };
   }
 
+  /** For an upstream that does not receive the client's bound. */
+  get #unbounded(): Estimate {
+    const { completion, choices = 0 } = this.#estimate;
+    return { ...this.#estimate, completion: Math.max(completion, ANSWER_TOKENS * choices), isBounded: false };
+  }
+
   /** Reported usage counts, plus an estimate of the output after the last report. */
   #count(use: AttemptUse): Omit<MeterReading, keyof AboutAttempt | 'attempts' | 'extra'> {
     const { usage, outcome, outputs, hasErrorStatus = false } = use;
@@ -106,11 +112,15 @@ export class UsageMeter {
 
   /**
    * Output of an aborted or broken answer: what was seen, plus assumed reasoning in silence; for answers that are all or nothing, at
-   * least the reserved amount. The client's limit bounds the unseen part.
+   * least the reserved amount. The client's limit bounds the unseen part, where the upstream received it.
    * @param reported tokens of it in the upstream's report
    */
   #unreported(use: AttemptUse, reported: number): number {
-    const { completion, isBounded, choices = 0 } = this.#estimate;
+    const {
+      completion,
+      isBounded,
+      choices = 0,
+    } = use.isUnbounded === true ? this.#unbounded : this.#estimate;
     const seen = visible(use);
     const { silentMs, isReserved } = use.unreported ?? SEEN;
     const reasoningMs = Math.max(0, silentMs - PREFILL_MS);

@@ -31,12 +31,17 @@ export class TargetEdits {
   readonly list: readonly TargetEdit[];
   /** The target does not receive `stream_options.include_usage`, so the gateway cannot request usage either. */
   readonly dropsUsageOption: boolean;
+  /** The target does not receive the client's bound of the answer. */
+  readonly dropsTokenLimit: boolean;
   private constructor(rules: readonly BodyRule[]) {
     this.rules = rules;
     const list = rules.flatMap((rule) => compile(rule, rules));
     this.list = list.toSorted((a, b) => Number(a.kind === 'default') - Number(b.kind === 'default'));
     this.dropsUsageOption = list.some(
       ({ kind, member }) => kind === 'remove' && USAGE_OPTION.keys.includes(member.key),
+    );
+    this.dropsTokenLimit = list.some(
+      ({ kind, member }) => (kind === 'remove' || kind === 'set') && TOKEN_LIMITS.has(member.key),
     );
   }
 
@@ -54,6 +59,9 @@ function pathOf(text: string): MemberPath {
 }
 
 const USAGE_OPTION = pathOf('stream_options.include_usage');
+const TOKEN_LIMITS = new Set(
+  ['max_tokens', 'max_completion_tokens', 'max_output_tokens'].map((name) => pathOf(name).key),
+);
 
 function compile(rule: BodyRule, all: readonly BodyRule[]): readonly TargetEdit[] {
   const member = pathOf(rule.path);
