@@ -1,6 +1,6 @@
 // The cookie that identifies the browser that ordered. It has one secret per order, so that a second order does not make the
 // first one's key unreachable. The gateway stores only their digests.
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { isSameBytes } from '../auth/hashing/hashing-secret.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 
@@ -12,7 +12,7 @@ const SECRET = /^[A-Za-z0-9_-]{43}$/;
 
 /** SHA-256, as it is stored with the order. The secret has 256 random bits, so a slow hash is not needed. */
 export function claimDigest(secret: string): Uint8Array {
-  return createHash('sha256').update(secret).digest();
+  return hash('sha256', secret, 'buffer');
 }
 
 /** The secrets in a request's cookie, newest first. @param publicUrl public URL of the gateway */
@@ -81,9 +81,6 @@ interface FormNames {
  * @param generation raised when the form is submitted again after its order ended
  */
 export function formNames(nonce: string, subject: string, generation: number): FormNames {
-  const derive = (use: string) =>
-    createHash('sha256')
-      .update(JSON.stringify([use, subject, generation, nonce]))
-      .digest();
+  const derive = (use: string) => hash('sha256', JSON.stringify([use, subject, generation, nonce]), 'buffer');
   return { nonce: derive('order'), secret: derive('claim').toString('base64url') };
 }

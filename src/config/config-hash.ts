@@ -1,5 +1,5 @@
 // The hash of a configuration's meaning: equal on two replicas exactly when they behave the same.
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { DynamicConfig, StaticConfig } from './schema/config-schema.ts';
 
 /** The meaning of a file, without its name and warnings. */
@@ -19,8 +19,5 @@ function canonical(value: unknown): string {
 
 /** 12 hexadecimal digits. */
 export function hashOf({ static: fixed, dynamic }: Meaning): string {
-  return createHash('sha256')
-    .update(canonical({ static: fixed, dynamic }))
-    .digest('hex')
-    .slice(0, 12);
+  return hash('sha256', canonical({ static: fixed, dynamic })).slice(0, 12);
 }

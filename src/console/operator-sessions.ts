@@ -1,5 +1,5 @@
 // Sessions of operators in browsers. They are in the store, which all replicas share; the cookie has the only copy of its secret.
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { hash, randomBytes, randomUUID } from 'node:crypto';
 import type { OperatorRecord, OperatorSession } from '../store/operator-record.ts';
 import type { Store } from '../store/store.ts';
 import { operatorEvent } from './operator-tokens.ts';
@@ -60,8 +60,8 @@ export class OperatorSessions {
    */
   async find(secret: string, address: string): Promise<FoundSession | undefined> {
     if (!COOKIE.test(secret)) return undefined;
-    const hash = hashOf(secret);
-    const found = await this.#store.findSession(hash);
+    const digest = hashOf(secret);
+    const found = await this.#store.findSession(digest);
     if (found === undefined) return undefined;
     const { session, operator } = found;
     const now = this.#now();
@@ -71,7 +71,7 @@ export class OperatorSessions {
       await this.#store.endSession(session.id);
       return undefined;
     }
-    if (!hash.equals(session.hash)) {
+    if (!digest.equals(session.hash)) {
       if (since(session.rotatedAt) <= GRACE_MS) return { session, operator, replacement: undefined };
       await this.#store.endSession(session.id);
       const by = { actor: `operator:${operator.name}`, reason: 'a replaced cookie was sent again', at };
@@ -81,7 +81,7 @@ export class OperatorSessions {
     }
     if (since(session.rotatedAt) > ROTATE_MS) {
       const replacement = newSecret();
-      const isOurs = await this.#store.rotateSession(session.id, hash, hashOf(replacement), at);
+      const isOurs = await this.#store.rotateSession(session.id, digest, hashOf(replacement), at);
       return { session, operator, replacement: isOurs ? replacement : undefined };
     }
     if (since(session.usedAt) > TOUCH_MS) await this.#store.touchSession(session.id, at);
@@ -99,5 +99,5 @@ function newSecret(): string {
 
 /** It has 256 random bits, so a slow hash is not needed. */
 function hashOf(secret: string): Buffer {
-  return createHash('sha256').update(secret).digest();
+  return hash('sha256', secret, 'buffer');
 }

@@ -1,5 +1,5 @@
 // Tokens of operators: made, replaced, and verified like keys (HMAC first, then Argon2id once per process), with limited attempts.
-import { createHash, randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { addressBlock } from '../auth/address-block.ts';
 import { FailureLimit } from '../auth/failure-limits.ts';
 import type { Hasher } from '../auth/hashing/hasher.ts';
@@ -144,7 +144,7 @@ export class OperatorTokens {
 
   /** @throws GatewayError `invalid_operator`, `too_many_sign_ins`, `store_unavailable`, `key_hashing_overloaded` */
   async verify(text: string, address: string): Promise<OperatorRecord> {
-    const digest = createHash('sha256').update(text).digest('base64');
+    const digest = hash('sha256', text, 'base64');
     const key = text.startsWith(TOKEN_PREFIX) ? Key.parse(text.slice(TOKEN_PREFIX.length)) : undefined;
     const isVerified = this.#verified.has(digest);
     if (!isVerified) this.#countAttempt(address, key?.prefix);

@@ -1,5 +1,5 @@
 // The scripts of the pages: plain files without a build step, read once, inlined into the page and allowed by their hash.
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { packageFile } from '../../package-files.ts';
 
@@ -28,5 +28,5 @@ export function packageScript(...paths: readonly string[]): Script {
 
 /** The source of an inline text for a content security policy. */
 export function hashSource(text: string): string {
-  return `sha256-${createHash('sha256').update(text).digest('base64')}`;
+  return `sha256-${hash('sha256', text, 'base64')}`;
 }

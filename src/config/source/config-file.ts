@@ -1,5 +1,5 @@
 // Reads the bytes of a configuration file, with a size limit, and converts system errors to faults. load-config.ts parses them.
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { ConfigError } from '../config-fault.ts';
@@ -90,5 +90,5 @@ export async function rereadConfigFile(file: string): Promise<Buffer | ConfigErr
 
 /** Digest for comparing file contents without keeping the text. */
 export function digestOf(bytes: Buffer): string {
-  return createHash('sha256').update(bytes).digest('base64');
+  return hash('sha256', bytes, 'base64');
 }

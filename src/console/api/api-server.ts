@@ -1,5 +1,5 @@
 // Answers calls of the API: finds the route, checks role and form, and records each change before it is done.
-import { createHash, randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout } from 'node:timers/promises';
 import type { z } from 'zod';
@@ -155,7 +155,7 @@ export function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
  */
 async function alone<T>(desk: ConsoleDesk, target: string, work: () => Promise<T>): Promise<T> {
   // A few names, because the store keeps each.
-  const bucket = createHash('sha256').update(target).digest()[0] ?? 0;
+  const bucket = hash('sha256', target, 'buffer')[0] ?? 0;
   const [name, owner] = [`console change ${bucket}`, randomUUID()];
   const { billing } = desk.store;
   const take = (ms: number) => {
@@ -212,9 +212,7 @@ async function changeNow(route: ApiRoute, call: AnyCall, terms: ChangeTerms): Pr
   const before = await route.record?.(call);
   const given = Object.values(params)[0] ?? addedName(route, body);
   const requestKey = checkedKey(terms.requestKey);
-  const digest = createHash('sha256')
-    .update(JSON.stringify([route.name, terms.path, body]))
-    .digest('hex');
+  const digest = hash('sha256', JSON.stringify([route.name, terms.path, body]));
   const event = await operators.addEvent({
     at: new Date(desk.now()).toISOString(),
     actor,

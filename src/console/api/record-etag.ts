@@ -1,5 +1,5 @@
 // Tells whether a record has changed since somebody read it, and which of its members: the tag has a short digest of each.
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /** What changes by itself, or with other records. */
 const VOLATILE = new Set([
@@ -57,12 +57,6 @@ export function differenceFrom(tag: string, record: object, wanted: unknown): re
 
 function digestsOf(record: object): ReadonlyMap<string, string> {
   const members = Object.entries(record).filter(([name]) => !VOLATILE.has(name));
-  return new Map(
-    members.map(([name, value]) => {
-      const digest = createHash('sha256')
-        .update(JSON.stringify(value) ?? '')
-        .digest('hex');
-      return [name, digest.slice(0, DIGEST_LENGTH)];
-    }),
-  );
+  const digestOf = (value: unknown) => hash('sha256', JSON.stringify(value) ?? '').slice(0, DIGEST_LENGTH);
+  return new Map(members.map(([name, value]) => [name, digestOf(value)]));
 }

@@ -1,6 +1,6 @@
 // Encrypted content (of reasoning and of compactions): only the target that made it can read it. A digest of it, with the name of that
 // target, is recorded as an object of the holder; the content itself is not stored.
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { sealsIn } from '../../wire/created-objects.ts';
 import { type Route, type Target, targetName } from '../routes/route-table.ts';
 import type { ObjectOwners } from './object-owners.ts';
@@ -10,10 +10,7 @@ const MAX_LOOKED_UP = 16;
 
 /** The id under which a target that made a content is recorded. */
 export function sealId(seal: string, target: Pick<Target, 'upstream' | 'model'>): string {
-  const digest = createHash('sha256')
-    .update(`${seal}\0${targetName(target)}`)
-    .digest('base64url');
-  return `seal.${digest}`;
+  return `seal.${hash('sha256', `${seal}\0${targetName(target)}`, 'base64url')}`;
 }
 
 /**

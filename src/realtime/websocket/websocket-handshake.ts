@@ -1,5 +1,5 @@
 // The opening handshake of a WebSocket, on both sides (RFC 6455, 4): the head of the 101 for a client, and the check of an upstream's.
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 
 /** RFC 6455, 1.3. */
@@ -58,7 +58,5 @@ export function problemOf101(
 
 /** The Sec-WebSocket-Accept for a Sec-WebSocket-Key. */
 function acceptOf(key: string | undefined): string {
-  return createHash('sha1')
-    .update(`${key ?? ''}${GUID}`)
-    .digest('base64');
+  return hash('sha1', `${key ?? ''}${GUID}`, 'base64');
 }
