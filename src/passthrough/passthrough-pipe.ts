@@ -50,9 +50,7 @@ export interface PipedAnswer {
 
 /** @throws GatewayError (rejects) of the upstream or of the client's body, or the stop reason of the exchange */
 export function pipe(order: PipeOrder): Promise<PipedAnswer> {
-  return new Promise((resolve, reject) => {
-    new Pipe(order, resolve, reject).begin();
-  });
+  return new Pipe(order).begin();
 }
 
 /** Counts the client's bytes, enforces the limit, and records when the last ones arrived. */
@@ -90,26 +88,20 @@ class Counted extends Transform {
 
 class Pipe {
   readonly #order: PipeOrder;
-  readonly #resolve: (answer: PipedAnswer) => void;
-  readonly #reject: (error: GatewayError) => void;
+  readonly #answered = Promise.withResolvers<PipedAnswer>();
   #request: ClientRequest | undefined;
   #counted: Counted | undefined;
   #stopWaiting = () => {};
   #isOver = false;
   #isAborted = false;
 
-  constructor(
-    order: PipeOrder,
-    resolve: (answer: PipedAnswer) => void,
-    reject: (error: GatewayError) => void,
-  ) {
+  constructor(order: PipeOrder) {
     this.#order = order;
-    this.#resolve = resolve;
-    this.#reject = reject;
   }
 
-  begin(): void {
+  begin(): Promise<PipedAnswer> {
     this.#send().catch((cause: unknown) => this.#fail(wrapError(cause, 'internal_error')));
+    return this.#answered.promise;
   }
 
   async #send(): Promise<void> {
@@ -215,7 +207,7 @@ class Pipe {
     // An upstream that answers before the end of the body needs no more of it.
     if (!isWhole) this.#release();
     const { upstream, isKept = false } = this.#order;
-    this.#resolve({ response, abort, idle: upstream.config.timeouts.idle, isKept });
+    this.#answered.resolve({ response, abort, idle: upstream.config.timeouts.idle, isKept });
   }
 
   readonly #onStop = (reason: GatewayError): void => {
@@ -236,7 +228,7 @@ class Pipe {
     if (this.#isOver) return;
     this.#end();
     this.#abort();
-    this.#reject(error);
+    this.#answered.reject(error);
   };
 
   #end(): void {

@@ -60,7 +60,7 @@ export async function dialAuthorized(order: DialOrder): Promise<Dialled> {
   const isTokenRejected = (result: Dialled) =>
     result.kind === 'failed' && result.failure.isTokenRejected === true;
   try {
-    return await askAuthorized(upstream, exchange, () => dial(order), isTokenRejected);
+    return await askAuthorized(upstream, exchange, () => new Dial(order).begin(), isTokenRejected);
   } catch (error) {
     const { stopReason } = exchange;
     const cause = stopReason === undefined ? unauthorized(error) : failure(stopReason, false);
@@ -68,24 +68,24 @@ export async function dialAuthorized(order: DialOrder): Promise<Dialled> {
   }
 }
 
-function dial(order: DialOrder): Promise<Dialled> {
-  return new Promise((resolve) => new Dial(order, resolve).begin());
-}
-
 class Dial {
   readonly #order: DialOrder;
-  readonly #resolve: (result: Dialled) => void;
+  readonly #dialled = Promise.withResolvers<Dialled>();
   #request: ClientRequest | undefined;
   #hasConnected = false;
   #stopDeadline = () => {};
   #isOver = false;
 
-  constructor(order: DialOrder, resolve: (result: Dialled) => void) {
+  constructor(order: DialOrder) {
     this.#order = order;
-    this.#resolve = resolve;
   }
 
-  begin(): void {
+  begin(): Promise<Dialled> {
+    this.#begin();
+    return this.#dialled.promise;
+  }
+
+  #begin(): void {
     const { exchange, upstream, timeouts, path, maxMs } = this.#order;
     if (upstream.config.kind !== 'http') {
       this.#echo();
@@ -192,7 +192,7 @@ class Dial {
     this.#isOver = true;
     this.#stopDeadline();
     this.#order.exchange.offStop(this.#onStop);
-    this.#resolve(result);
+    this.#dialled.resolve(result);
   }
 }
 

@@ -18,25 +18,20 @@ type Parser = (text: string) => unknown;
 
 /** For single use: submit it with `client.query`, then await `answers`. */
 export class Batch implements Submittable {
-  /** One result per statement, in order. Rejects with the first error. */
-  readonly answers: Promise<readonly StatementResult[]>;
   readonly #statements: readonly { readonly text: string; readonly values: (Buffer | string | null)[] }[];
   readonly #types: CustomTypesConfig;
   readonly #answers: StatementResult[] = [];
   #current: StatementResult = newAnswer();
   #columns: readonly { readonly name: string; readonly parse: Parser }[] = [];
   #parseError: unknown;
-  #resolve: (answers: readonly StatementResult[]) => void = () => {};
-  #reject: (error: unknown) => void = () => {};
+  readonly #answered = Promise.withResolvers<readonly StatementResult[]>();
+  /** One result per statement, in order. Rejects with the first error. */
+  readonly answers = this.#answered.promise;
 
   /** @throws TypeError for a value that cannot be stored */
   constructor(statements: readonly Statement[], types: CustomTypesConfig) {
     this.#statements = statements.map(({ text, values }) => ({ text, values: values.map(parameter) }));
     this.#types = types;
-    this.answers = new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
   }
 
   // pg's client calls the methods below with the messages of the server for its current query.
@@ -93,12 +88,12 @@ export class Batch implements Submittable {
   handlePortalSuspended(): void {}
 
   handleError(error: unknown): void {
-    this.#reject(error);
+    this.#answered.reject(error);
   }
 
   handleReadyForQuery(): void {
-    if (this.#parseError === undefined) this.#resolve(this.#answers);
-    else this.#reject(this.#parseError);
+    if (this.#parseError === undefined) this.#answered.resolve(this.#answers);
+    else this.#answered.reject(this.#parseError);
   }
 }
 
