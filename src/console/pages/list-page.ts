@@ -20,7 +20,10 @@ export const LIST = 'list';
 /** Replaces lists while somebody types, and parts that follow by themselves. */
 export const FRAGMENTS = packageScript('console/pages/fragments.js');
 
-/** Rows of a page. */
+/** What pages with a list have in common, and those of single records. */
+export const LISTED = { isListed: true, role: 'viewer', scripts: [FRAGMENTS] } as const;
+export const WITHIN = { isListed: false, role: 'viewer' } as const;
+
 const ROWS = 50;
 /** Pages of the API that one page reads at most: some tenths of a second among a million holders. */
 const MAX_READS = 5;

@@ -4,14 +4,10 @@ import { ROLES } from '../../store/operator-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { listPage } from './list-page.ts';
 import { readRoute } from './page-call.ts';
-import { actionForm, asOf, card, type Field, facts, link, member, REASON, shown } from './record-view.ts';
+import { actionForm, asOf, card, facts, field, link, member, REASON, shown } from './record-view.ts';
 
 const PATH = '/console/operators';
-const EXPIRES: Field = {
-  name: 'text.expires',
-  label: 'Expires',
-  hint: 'such as 30d or 2030-01-31; empty: 90d',
-};
+const EXPIRES = field('text.expires', 'Expires', 'such as 30d or 2030-01-31; empty: 90d');
 
 const expiry = (record: object) => member(record, 'expires_at') ?? 'never';
 
@@ -30,13 +26,11 @@ const OPERATOR_LIST = {
 };
 
 async function operatorsPage(request: ConsoleRequest): Promise<Html> {
-  const add = actionForm(request, {
-    route: 'operators.add',
+  const add = actionForm(request, 'operators.add', 'Add an operator', {
     role: 'admin',
-    label: 'Add an operator',
     back: PATH,
     fields: [
-      { name: 'text.name', label: 'Name', hint: 'letters, digits and . _ @ + -' },
+      field('text.name', 'Name', 'letters, digits and . _ @ + -'),
       { name: 'text.role', label: 'Role', options: ROLES },
       EXPIRES,
       REASON,
@@ -51,18 +45,14 @@ async function operatorPage(request: ConsoleRequest): Promise<Html> {
   const own = { role: 'admin', params: { name: id }, record } as const;
   const back = `${PATH}/${encodeURIComponent(id)}`;
   const actions = [
-    actionForm(request, {
+    actionForm(request, 'operators.rotate', 'Replace the token', {
       ...own,
-      route: 'operators.rotate',
-      label: 'Replace the token',
       back,
       fields: [EXPIRES, REASON],
       warning: 'The new token is shown once. The old one and the sessions of the operator end at once.',
     }),
-    actionForm(request, {
+    actionForm(request, 'operators.remove', 'Remove', {
       ...own,
-      route: 'operators.remove',
-      label: 'Remove',
       back: PATH,
       fields: [REASON],
       warning: 'The token and the sessions of the operator end at once. Events keep the name.',

@@ -1,7 +1,8 @@
 // Fields of the forms that change keys, holders and teams, filled with what a record has.
 import { quotedWord } from './form-body.ts';
-import { type Field, member } from './record-view.ts';
+import { type Field, field, member } from './record-view.ts';
 
+const LIMITS_HINT = 'such as requests_per_minute=100 tokens_per_day=none';
 /** When a key ends. */
 const EXPIRY_HINT = 'such as 90d or 2030-01-31; empty: never';
 /** What an empty field of limits means for a holder. */
@@ -21,23 +22,13 @@ export function termsInputs(record: object, removal: typeof OF_HOLDER | typeof O
   };
   const restrictions = Object.hasOwn(record, 'models')
     ? [
-        { name: 'list.models', label: 'Models', value: words('models'), hint: 'empty: all of the tier' },
-        { name: 'list.endpoints', label: 'Endpoints', value: words('endpoints'), hint: 'empty: all' },
+        field('list.models', 'Models', 'empty: all of the tier', words('models')),
+        field('list.endpoints', 'Endpoints', 'empty: all', words('endpoints')),
       ]
     : [];
   return [
-    {
-      name: 'map.limits',
-      label: 'Limits',
-      value: pairs('limits'),
-      hint: `such as requests_per_minute=100 tokens_per_day=none; ${removal}`,
-    },
-    {
-      name: 'map.budget',
-      label: 'Budget',
-      value: pairs('budget'),
-      hint: `such as per_month=100; ${removal}`,
-    },
+    field('map.limits', 'Limits', `${LIMITS_HINT}; ${removal}`, pairs('limits')),
+    field('map.budget', 'Budget', `such as per_month=100; ${removal}`, pairs('budget')),
     ...restrictions,
   ];
 }
@@ -46,39 +37,22 @@ export function labelsField(record: object): Field {
   const labels = Object.entries(member(record, 'labels') ?? {}).map(
     ([name, value]) => `${name}=${quotedWord(String(value))}`,
   );
-  return {
-    name: 'map.labels',
-    label: 'Labels',
-    value: labels.join(' '),
-    hint: 'NAME=VALUE, separated by spaces; a VALUE with spaces in double quotes; empty: none',
-  };
+  const hint = 'NAME=VALUE, separated by spaces; a VALUE with spaces in double quotes; empty: none';
+  return field('map.labels', 'Labels', hint, labels.join(' '));
 }
 
-export const nameField = (record: object): Field => ({
-  name: 'null.name',
-  label: 'Name',
-  value: String(member(record, 'name') ?? ''),
-  hint: 'empty: none',
-});
-export const teamField = (record: object): Field => ({
-  name: 'null.team',
-  label: 'Team',
-  value: String(member(record, 'team') ?? ''),
-  hint: 'empty: none',
-});
-export const expiryField = (value: string): Field => ({
-  name: 'null.expires',
-  label: 'Expires',
-  value,
-  hint: EXPIRY_HINT,
-});
+export const nameField = (record: object) =>
+  field('null.name', 'Name', 'empty: none', String(member(record, 'name') ?? ''));
+export const teamField = (record: object) =>
+  field('null.team', 'Team', 'empty: none', String(member(record, 'team') ?? ''));
+export const expiryField = (value: string) => field('null.expires', 'Expires', EXPIRY_HINT, value);
 export const OF_NEW_KEY: readonly Field[] = [
-  { name: 'text.name', label: 'Name of the key', hint: 'empty: none' },
-  { name: 'text.expires', label: 'Expires', hint: EXPIRY_HINT },
+  field('text.name', 'Name of the key', 'empty: none'),
+  field('text.expires', 'Expires', EXPIRY_HINT),
 ];
 export const OF_NEW_HOLDER: readonly Field[] = [
-  { name: 'text.holder', label: 'Name of the new holder', hint: 'empty: none' },
-  { name: 'text.team', label: 'Team', hint: 'empty: none' },
+  field('text.holder', 'Name of the new holder', 'empty: none'),
+  field('text.team', 'Team', 'empty: none'),
 ];
 export const FORCE: Field = { name: 'flag.force', label: 'Allow more than the tier has', type: 'checkbox' };
 export const TERMS_REMOVED = { limits: 'tier', budget: 'tier' } as const;

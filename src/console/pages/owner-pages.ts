@@ -5,7 +5,7 @@ import { formatDuration } from '../../config/schema/units.ts';
 import { BILLING_STATUSES } from '../../store/key-record.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
 import { KEYS_OF_HOLDER, SHOWN_STATES } from '../owner-records.ts';
-import { FRAGMENTS, listPage } from './list-page.ts';
+import { LISTED, listPage, WITHIN } from './list-page.ts';
 import {
   expiryField,
   FORCE,
@@ -27,6 +27,7 @@ import {
   card,
   type Field,
   facts,
+  field,
   link,
   listOf,
   member,
@@ -69,20 +70,16 @@ async function keyPage(request: ConsoleRequest): Promise<Html> {
   const isActive = member(record, 'state') === 'active';
   const expiry = String(member(record, 'expires_at') ?? '').slice(0, 10);
   const actions = [
-    actionForm(request, {
+    actionForm(request, 'keys.set', 'Change', {
       ...own,
-      route: 'keys.set',
-      label: 'Change',
       record,
       removes: TERMS_REMOVED,
       fields: [nameField(record), expiryField(expiry), ...termsInputs(record, OF_ITS_OWN), FORCE, REASON],
     }),
     issueFor(request, id, back),
     ...(member(record, 'replaced_by') === null ? [rotation(request, own, record)] : []),
-    actionForm(request, {
+    actionForm(request, 'keys.revoke', 'Revoke', {
       ...own,
-      route: 'keys.revoke',
-      label: 'Revoke',
       record,
       fields: [REASON],
       warning:
@@ -98,10 +95,8 @@ ${card('orders', 'Orders', table('Orders', ORDER_COLUMNS, listOf(record, 'orders
 
 /** @param id of the holder, or the prefix of one of its keys */
 function issueFor(request: ConsoleRequest, id: string, back: string): Html {
-  return actionForm(request, {
-    route: 'keys.issue',
+  return actionForm(request, 'keys.issue', 'Issue another key for this holder', {
     role: 'support',
-    label: 'Issue another key for this holder',
     back,
     fields: [{ name: 'text.for', label: 'For the holder', value: id }, ...OF_NEW_KEY, REASON],
   });
@@ -113,15 +108,10 @@ function rotation(
   record: object,
 ): Html {
   const max = request.desk.config().dynamic.auth.max_rotation_overlap;
-  const overlap: Field = {
-    name: 'text.overlap',
-    label: 'The old key stays valid for',
-    hint: `such as 30m, at most ${formatDuration(max)}; empty: it ends at once`,
-  };
-  return actionForm(request, {
+  const hint = `such as 30m, at most ${formatDuration(max)}; empty: it ends at once`;
+  const overlap = field('text.overlap', 'The old key stays valid for', hint);
+  return actionForm(request, 'keys.rotate', 'Rotate', {
     ...own,
-    route: 'keys.rotate',
-    label: 'Rotate',
     record,
     fields: [...(max === 0 ? [] : [overlap]), REASON],
     warning: `The new key has the name, the expiry and the limits of this one, and is shown once.${max === 0 ? ' This key ends at once, in all replicas.' : ''}`,
@@ -135,10 +125,8 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
   const own = { role: 'support', params: { holder: id }, record, back } as const;
   const isSuspended = member(record, 'standing') === 'suspended';
   const actions = [
-    actionForm(request, {
+    actionForm(request, 'holders.set', 'Change', {
       ...own,
-      route: 'holders.set',
-      label: 'Change',
       removes: { ...TERMS_REMOVED, labels: 'null' },
       fields: [
         nameField(record),
@@ -149,28 +137,21 @@ async function holderPage(request: ConsoleRequest): Promise<Html> {
         REASON,
       ],
     }),
-    actionForm(request, {
+    actionForm(request, 'holders.tier', 'Change the tier', {
       ...own,
-      route: 'holders.tier',
-      label: 'Change the tier',
       fields: [
         { name: 'text.tier', label: 'Tier', options: TIERS, value: String(member(record, 'tier')) },
         REASON,
       ],
     }),
     issueFor(request, id, back),
-    actionForm(
-      request,
-      isSuspended
-        ? { ...own, route: 'holders.resume', label: 'Resume', fields: [REASON] }
-        : {
-            ...own,
-            route: 'holders.suspend',
-            label: 'Suspend',
-            fields: [REASON],
-            warning: 'All keys of the holder are answered with 403 until you resume it.',
-          },
-    ),
+    isSuspended
+      ? actionForm(request, 'holders.resume', 'Resume', { ...own, fields: [REASON] })
+      : actionForm(request, 'holders.suspend', 'Suspend', {
+          ...own,
+          fields: [REASON],
+          warning: 'All keys of the holder are answered with 403 until you resume it.',
+        }),
   ];
   const keys = listOf(record, 'keys');
   const all = html`<a href="/console/keys?holder=${String(member(record, 'holder'))}">all of its keys</a>`;
@@ -188,10 +169,8 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
   const back = `/console/teams/${encodeURIComponent(id)}`;
   const own = { role: 'admin', params: { name: id }, record, back } as const;
   const actions = [
-    actionForm(request, {
+    actionForm(request, 'teams.set', 'Change', {
       ...own,
-      route: 'teams.set',
-      label: 'Change',
       removes: { limits: 'null', budget: 'null', labels: 'null' },
       fields: [
         // Without a name it is rejected.
@@ -201,10 +180,8 @@ async function teamPage(request: ConsoleRequest): Promise<Html> {
         REASON,
       ],
     }),
-    actionForm(request, {
+    actionForm(request, 'teams.remove', 'Remove', {
       ...own,
-      route: 'teams.remove',
-      label: 'Remove',
       back: '/console/teams',
       fields: [REASON],
       warning: 'Only a team without holders can be removed. Its usage stays.',
@@ -259,10 +236,8 @@ const TEAM_LIST = {
 };
 
 async function keysPage(request: ConsoleRequest): Promise<Html> {
-  const issue = actionForm(request, {
-    route: 'keys.issue',
+  const issue = actionForm(request, 'keys.issue', 'Issue a key', {
     role: 'support',
-    label: 'Issue a key',
     back: '/console/keys',
     fields: [{ name: 'text.tier', label: 'Tier', options: TIERS }, ...OF_NEW_HOLDER, ...OF_NEW_KEY, REASON],
   });
@@ -270,24 +245,24 @@ async function keysPage(request: ConsoleRequest): Promise<Html> {
 }
 
 async function teamsPage(request: ConsoleRequest): Promise<Html> {
-  const add = actionForm(request, {
-    route: 'teams.add',
+  const add = actionForm(request, 'teams.add', 'Add a team', {
     role: 'admin',
-    label: 'Add a team',
     back: '/console/teams',
     fields: [{ name: 'text.name', label: 'Name' }, labelsField({}), ...termsInputs({}, OF_ITS_OWN), REASON],
   });
   return html`${await listPage(request, TEAM_LIST)}${add.text === '' ? add : card('add', 'New team', add)}`;
 }
 
-const SEEN = { isListed: true, role: 'viewer', scripts: [FRAGMENTS] } as const;
-const WITHIN = { isListed: false, role: 'viewer' } as const;
-
 export const OWNER_PAGES: readonly ConsolePage[] = [
-  { ...SEEN, path: '/console/keys', name: 'Keys', render: keysPage },
+  { ...LISTED, path: '/console/keys', name: 'Keys', render: keysPage },
   { ...WITHIN, path: '/console/keys/:id', name: 'Key', render: keyPage },
-  { ...SEEN, path: '/console/holders', name: 'Holders', render: (request) => listPage(request, HOLDER_LIST) },
+  {
+    ...LISTED,
+    path: '/console/holders',
+    name: 'Holders',
+    render: (request) => listPage(request, HOLDER_LIST),
+  },
   { ...WITHIN, path: '/console/holders/:id', name: 'Holder', render: holderPage },
-  { ...SEEN, path: '/console/teams', name: 'Teams', render: teamsPage },
+  { ...LISTED, path: '/console/teams', name: 'Teams', render: teamsPage },
   { ...WITHIN, path: '/console/teams/:id', name: 'Team', render: teamPage },
 ];

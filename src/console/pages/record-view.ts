@@ -98,6 +98,11 @@ export interface Field {
   readonly type?: 'text' | 'search' | 'date' | 'checkbox';
 }
 
+/** A field of one line. */
+export const field = (name: string, label: string, hint?: string, value?: string): Field => {
+  return { name, label, value, ...(hint !== undefined && { hint }) };
+};
+
 /** Why somebody makes a change. */
 export const REASON: Field = { name: 'text.reason', label: 'Reason' };
 const WRONG = html` aria-invalid="true" aria-describedby="rejection" autofocus`;
@@ -151,10 +156,7 @@ export function hiddenFields(fields: readonly (readonly [string, string])[]): re
 }
 
 export interface Action {
-  /** Name of the route of the API. */
-  readonly route: string;
   readonly role: 'support' | 'admin';
-  readonly label: string;
   readonly params?: Readonly<Record<string, string>>;
   readonly fields?: readonly Field[];
   /** The record as it is shown: a change of another one is refused. */
@@ -166,9 +168,14 @@ export interface Action {
   readonly back: string;
 }
 
-/** A form that changes something; nothing for an operator without the role. Names of fields say what they are: see form-body.ts. */
+/**
+ * A form that changes something; nothing for an operator without the role. Names of fields say what they are: see form-body.ts.
+ * @param route name of a route of the API
+ */
 export function actionForm(
   { operator, rejected }: Pick<ConsoleRequest, 'operator' | 'rejected'>,
+  route: string,
+  label: string,
   action: Action,
 ): Html {
   try {
@@ -176,7 +183,7 @@ export function actionForm(
   } catch {
     return NOTHING;
   }
-  const { route, label, params = {}, fields = [], record, removes = {}, warning, back } = action;
+  const { params = {}, fields = [], record, removes = {}, warning, back } = action;
   const isSame = ({ call }: NonNullable<typeof rejected>) =>
     call?.route === route && Object.entries(params).every(([name, value]) => call.params[name] === value);
   const shownAgain = rejected !== undefined && isSame(rejected) ? rejected : undefined;

@@ -4,7 +4,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { ORDER_STATES } from '../../store/billing-record.ts';
 import { argvOf, done } from '../command-runner.ts';
 import type { ConsolePage, ConsoleRequest } from '../console-page.ts';
-import { FRAGMENTS, foundPart, LIST, listPage } from './list-page.ts';
+import { foundPart, LIST, LISTED, listPage, WITHIN } from './list-page.ts';
 import { readRoute } from './page-call.ts';
 import {
   actionForm,
@@ -13,6 +13,7 @@ import {
   card,
   type Field,
   facts,
+  field,
   link,
   listOf,
   member,
@@ -127,24 +128,16 @@ async function orderPage(request: ConsoleRequest): Promise<Html> {
   const back = `/console/orders/${encodeURIComponent(id)}`;
   const own = { role: 'support', params: { order: id }, record, back } as const;
   const actions = [
-    actionForm(request, { ...own, route: 'orders.check', label: 'Ask the provider again' }),
-    actionForm(request, {
+    actionForm(request, 'orders.check', 'Ask the provider again', { ...own }),
+    actionForm(request, 'orders.paid', 'Mark as paid', {
       ...own,
-      route: 'orders.paid',
-      label: 'Mark as paid',
       fields: [
-        {
-          name: 'text.until',
-          label: 'Until',
-          hint: 'such as 2030-01-31; empty: for good, where it is paid once',
-        },
+        field('text.until', 'Until', 'such as 2030-01-31; empty: for good, where it is paid once'),
         REASON,
       ],
     }),
-    actionForm(request, {
+    actionForm(request, 'orders.cancel', 'Cancel', {
       ...own,
-      route: 'orders.cancel',
-      label: 'Cancel',
       fields: [
         { name: 'flag.now', label: 'At once', type: 'checkbox' },
         { name: 'flag.undo', label: 'Undo a cancellation', type: 'checkbox' },
@@ -152,10 +145,8 @@ async function orderPage(request: ConsoleRequest): Promise<Html> {
       ],
       warning: 'The subscription ends with its period.',
     }),
-    actionForm(request, {
+    actionForm(request, 'orders.refund', 'Refund', {
       ...own,
-      route: 'orders.refund',
-      label: 'Refund',
       fields: [REASON],
       warning: 'The payment goes back, and the holder falls to Free.',
     }),
@@ -180,29 +171,14 @@ const EVENT_LIST = {
 
 export const REPORT_PAGES: readonly ConsolePage[] = [
   { path: '/console/usage', name: 'Usage', isListed: true, role: 'viewer', render: usagePage },
+  { ...LISTED, path: '/console/models', name: 'Models', render: modelsPage },
+  { ...LISTED, path: '/console/orders', name: 'Orders', render: (request) => listPage(request, ORDER_LIST) },
+  { ...WITHIN, path: '/console/orders/:id', name: 'Order', render: orderPage },
   {
-    path: '/console/models',
-    name: 'Models',
-    isListed: true,
-    role: 'viewer',
-    scripts: [FRAGMENTS],
-    render: modelsPage,
-  },
-  {
-    path: '/console/orders',
-    name: 'Orders',
-    isListed: true,
-    role: 'viewer',
-    scripts: [FRAGMENTS],
-    render: (request) => listPage(request, ORDER_LIST),
-  },
-  { path: '/console/orders/:id', name: 'Order', isListed: false, role: 'viewer', render: orderPage },
-  {
+    ...LISTED,
     path: '/console/events',
     name: 'Events',
-    isListed: true,
     role: 'support',
-    scripts: [FRAGMENTS],
     render: (request) => listPage(request, EVENT_LIST),
   },
 ];

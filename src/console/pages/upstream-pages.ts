@@ -48,8 +48,8 @@ function service(request: ConsoleRequest, record: object, back: string): Html {
   const name = String(member(record, 'upstream'));
   const isDrained = member(record, 'drained') !== null;
   const own = { role: 'admin', back, params: { name } } as const;
-  const drain = actionForm(request, { ...own, route: 'upstreams.drain', label: 'Drain', fields: [REASON] });
-  const resume = actionForm(request, { ...own, route: 'upstreams.resume', label: 'Resume' });
+  const drain = actionForm(request, 'upstreams.drain', 'Drain', { ...own, fields: [REASON] });
+  const resume = actionForm(request, 'upstreams.resume', 'Resume', { ...own });
   if (drain === NOTHING) return NOTHING;
   const hidden = html` hidden`;
   return html`<div data-service="${name}"${isDrained ? hidden : NOTHING}>${drain}</div>
