@@ -15,23 +15,23 @@ export async function keyRecord({ store, config }: ConsoleDesk, prefix: string) 
 }
 
 /** @param id of a holder, or the prefix of one of its keys */
-export async function holderRecord({ store, config }: ConsoleDesk, id: string) {
+async function holderRecord({ store, config }: ConsoleDesk, id: string) {
   const holderId = isPrefix(id) ? (await store.findKey(id))?.holderId : id;
   const holder = holderId === undefined ? undefined : await store.findHolder(holderId);
   return holder && wholeHolder(store, config().dynamic, holder);
 }
 
-export async function teamRecord({ store }: ConsoleDesk, name: string) {
+async function teamRecord({ store }: ConsoleDesk, name: string) {
   const team = await store.organisation.findTeam({ name });
   return team && wholeTeam(store, team);
 }
 
-export async function orderRecord({ store: { billing } }: ConsoleDesk, id: string) {
+async function orderRecord({ store: { billing } }: ConsoleDesk, id: string) {
   const order = (await billing.findOrder({ id })) ?? (await billing.findOrder({ session: id }));
   return order && orderFields(order);
 }
 
-export async function operatorRecord({ store }: ConsoleDesk, name: string) {
+async function operatorRecord({ store }: ConsoleDesk, name: string) {
   const operator = await store.operators.findOperator({ name });
   return operator && operatorFields(operator);
 }
@@ -43,7 +43,7 @@ export async function upstreamRecords(desk: ConsoleDesk): Promise<readonly z.out
     .parse(await commandJson(desk, argvOf(['upstreams', 'list'], null, { json: true })));
 }
 
-export async function upstreamRecord(desk: ConsoleDesk, name: string) {
+async function upstreamRecord(desk: ConsoleDesk, name: string) {
   return (await upstreamRecords(desk)).find((each) => each.upstream === name);
 }
 

@@ -6,15 +6,7 @@ import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { runOnDesk } from '../command-runner.ts';
 import type { ConsoleDesk } from '../console-desk.ts';
 import { requireRole } from '../console-identity.ts';
-import {
-  eventTarget,
-  holderRecord,
-  keyRecord,
-  operatorRecord,
-  orderRecord,
-  teamRecord,
-  upstreamRecord,
-} from './api-records.ts';
+import { eventTarget, KINDS } from './api-records.ts';
 import { route } from './api-route.ts';
 
 type RecordOf = (desk: ConsoleDesk, id: string) => Promise<object | undefined>;
@@ -27,7 +19,11 @@ interface RemoteCommand {
 
 const READS: RemoteCommand = { role: 'viewer' };
 
-function changing(role: Role, record: RecordOf | undefined, actions: string, hasActor = true) {
+function changing(
+  { role, recordOf: record }: { readonly role: Role; readonly recordOf?: RecordOf },
+  actions: string,
+  hasActor = true,
+) {
   const command = { role, change: { record, hasActor } };
   return Object.fromEntries(actions.split(' ').map((action) => [action, command]));
 }
@@ -39,25 +35,20 @@ const COMMANDS: Readonly<Record<string, Readonly<Record<string, RemoteCommand>>>
     list: READS,
     show: READS,
     events: READS,
-    ...changing('support', undefined, 'issue'),
-    ...changing('support', keyRecord, 'set rotate revoke'),
-    ...changing('support', holderRecord, 'tier suspend resume'),
+    ...changing({ role: 'support' }, 'issue'),
+    ...changing(KINDS.keys, 'set rotate revoke'),
+    ...changing(KINDS.holders, 'tier suspend resume'),
   },
-  holders: { list: READS, show: READS, ...changing('support', holderRecord, 'set tier suspend resume') },
-  teams: { list: READS, show: READS, ...changing('admin', teamRecord, 'add set remove') },
+  holders: { list: READS, show: READS, ...changing(KINDS.holders, 'set tier suspend resume') },
+  teams: { list: READS, show: READS, ...changing(KINDS.teams, 'add set remove') },
   orders: {
     list: READS,
     show: READS,
-    ...changing('support', orderRecord, 'check cancel refund portal-link paid trust lapse', false),
+    ...changing(KINDS.orders, 'check cancel refund portal-link paid trust lapse', false),
   },
-  upstreams: {
-    list: READS,
-    show: READS,
-    events: READS,
-    ...changing('admin', upstreamRecord, 'drain resume'),
-  },
-  operators: { list: { role: 'admin' }, ...changing('admin', operatorRecord, 'add rotate remove') },
-  usage: { '': READS, months: READS, export: READS, ...changing('admin', undefined, 'close') },
+  upstreams: { list: READS, show: READS, events: READS, ...changing(KINDS.upstreams, 'drain resume') },
+  operators: { list: { role: 'admin' }, ...changing(KINDS.operators, 'add rotate remove') },
+  usage: { '': READS, months: READS, export: READS, ...changing({ role: 'admin' }, 'close') },
 };
 
 /** Options that mean something at the machine of the caller, or that the server decides. */
