@@ -469,6 +469,19 @@ describe('an answer in JSON that is left before it comes', () => {
     expect(totals.prompt).toBeGreaterThan(0);
   });
 
+  test('counts text that only looks like an attachment as text', async () => {
+    const key = await gateway.issueKey('Pro');
+    const content = JSON.stringify({ question: 'what_is_the_capital_of_france_'.repeat(2_000) });
+    upstream.next(silence());
+    const index = upstream.requests.length;
+    using client = await gateway.open(chatRequest({ model: 'm', messages: [{ role: 'user', content }] }), {
+      key,
+    });
+    await upstream.request(index);
+    client.destroy();
+    expect((await totalsOf(key)).prompt).toBeGreaterThan(content.length / BYTES_PER_TOKEN);
+  });
+
   test('counts nothing when it was refused', async () => {
     const key = await gateway.issueKey('Pro');
     upstream.next(async (c) => {

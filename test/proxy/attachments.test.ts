@@ -168,6 +168,31 @@ describe('text counts by its length', () => {
   });
 });
 
+describe('base64 within a text', () => {
+  const textTokens = (content: unknown): number => {
+    const body = Buffer.from(JSON.stringify(chat(content)));
+    const scan = new LargeScan(wants([]));
+    for (let size = 40_009; size < body.length; size += 40_009) scan.advance(body, size);
+    const { textTokens: walked } = scan.end(body);
+    expect(scanRequest(body).textTokens).toBe(walked);
+    return walked + scanRequest(body).inputTokens;
+  };
+
+  test('counts as text where nothing is reported', () => {
+    const words = 'what_is_the_capital_of_france_'.repeat(10_000);
+    const text = JSON.stringify({ question: words });
+    expect(tokens(chat(text))).toBeLessThan(2_000);
+    expect(textTokens(text)).toBeGreaterThan(text.length / 4 - 1);
+    const image = JSON.stringify([{ image: png }, { image: png }]);
+    expect(textTokens(image)).toBeGreaterThan(image.length / 4 - 1);
+  });
+
+  test('counts as an attachment in the place of one', () => {
+    expect(textTokens([{ type: 'image_url', image_url: { url: png } }])).toBeLessThan(2_000);
+    expect(textTokens(prose)).toBeLessThan(prose.length / 4 + 100);
+  });
+});
+
 test('the same is found however a body is cut', () => {
   const long = fc.oneof(
     fc.constantFrom(4_000, 4_096, 5_000, 16_384, 20_000, 33_000).map((length) => base64.slice(0, length)),

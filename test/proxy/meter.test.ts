@@ -144,6 +144,13 @@ describe('what a request has used', () => {
     expect(left({ isUnbounded: true }, { silentMs: 10, isReserved: true }, { completion: 900 })).toBe(900);
   });
 
+  test('of a prompt has what its texts hold beyond the reservation, unless the upstream counts it', () => {
+    const estimate = { prompt: 50, promptText: 7_000, completion: 100, isBounded: true };
+    expect(readWith(estimate, { outcome: 'client_closed', outputs: 1 })?.tokens.prompt).toBe(7_050);
+    expect(readWith(estimate, { usage: usage(0, 5) })?.tokens.prompt).toBe(7_050);
+    expect(readWith(estimate, { usage: usage(3, 5) })?.tokens.prompt).toBe(3);
+  });
+
   test('has what came behind a report added to it, however the answer ended', () => {
     const part = { usage: usage(3, 5), outputs: 2 };
     expect(left(part, { textBytes: 4_000 })).toBe(1_005);

@@ -107,7 +107,8 @@ export const RESPONSES: Endpoint = {
   otherModels: (body, scan) => modelsIn(body, scan.others.get('tools')),
   readFacts: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
-    const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
+    const { inputTokens, textTokens } = scan;
+    const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens, textTokens });
     // A background response has produced no output yet.
     const isBackground = isTrue(body, scan.others.get('background'));
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
@@ -200,10 +201,10 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
 ];
 
 /** For answers without output tokens. */
-function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
+function inputOnly(_: Buffer, { inputTokens, textTokens }: RequestScan): RequestFacts {
   return {
     stream: false,
-    estimate: { prompt: inputTokens, completion: 0, isBounded: true },
+    estimate: { prompt: inputTokens, promptText: textTokens, completion: 0, isBounded: true },
     outputs: 0,
   };
 }

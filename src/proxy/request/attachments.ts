@@ -51,6 +51,8 @@ export class AttachmentCount {
   #tokens = 0;
   /** Characters of the body inside attachments. */
   #bytes = 0;
+  /** What attachments within texts have beyond that if they are read as text. */
+  textTokens = 0;
   #start = -1;
   #state = UNKNOWN;
   readonly #run = new Base64Run();
@@ -136,6 +138,8 @@ export class AttachmentCount {
     const tokens = Math.ceil(length / CHARACTERS_PER_TOKEN[content]);
     this.#tokens += content === 'text' ? tokens : Math.max(ATTACHMENT_TOKENS, tokens);
     this.#bytes += length;
+    // A vendor reads all of a text as text. The lower count is only for admission.
+    if (this.#state === RUNS) this.textTokens += Math.max(0, tokensOf(length) - tokens);
   }
 
   #contentOf(body: Buffer, start: number): Content {

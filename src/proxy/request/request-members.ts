@@ -25,6 +25,8 @@ export interface RequestScan {
   readonly others: ReadonlyMap<string, Span>;
   /** Input tokens of the body. */
   readonly inputTokens: number;
+  /** What base64 within texts has beyond that, if the model reads it as text. */
+  readonly textTokens: number;
   /** Members that body rules name; undefined where the body was not searched for them. */
   readonly members: FoundMembers | undefined;
   /** Just before the closing brace of the body, for insertion of `,"key":value`. */
@@ -64,6 +66,7 @@ export const NO_SCAN: RequestScan = {
   documents: 0,
   others: new Map(),
   inputTokens: 0,
+  textTokens: 0,
   members: undefined,
   insertAt: 0,
   isEmpty: true,

@@ -165,6 +165,7 @@ export class RequestReader implements WalkListener, LongTextListener {
       documents: this.#documents,
       others: this.#others ?? NO_OTHERS,
       inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
+      textTokens: this.#attachments?.textTokens ?? 0,
       members: this.#search?.found,
       insertAt,
       isEmpty: this.#isEmpty,
@@ -172,9 +173,8 @@ export class RequestReader implements WalkListener, LongTextListener {
   }
 
   #answerCount(): number {
-    const choices = choicesAt(this.body, this.#choices);
     const best = countAt(this.body, this.#others?.get(BEST_OF), BEST_OF) ?? 1;
-    return Math.max(choices, best) * Math.max(1, this.#prompts);
+    return Math.max(choicesAt(this.body, this.#choices), best) * Math.max(1, this.#prompts);
   }
 
   /** Upstreams support either name, or both. */

@@ -7,7 +7,10 @@ export const BYTES_PER_TOKEN = 4;
 export const ANSWER_TOKENS = 256;
 
 export interface Estimate {
+  /** To reserve. */
   readonly prompt: number;
+  /** What counts beyond `prompt` where the upstream reports nothing. Default 0. */
+  readonly promptText?: number;
   /** The client's limit, or an assumption without one. */
   readonly completion: number;
   /** The client set a limit. */
@@ -19,15 +22,17 @@ export interface Estimate {
 /** The input of an estimate, from a request. */
 export interface Counts {
   readonly inputTokens: number;
+  readonly textTokens: number;
   /** Per answer; null without a limit. */
   readonly maxTokens: number | null;
   readonly choices: number;
 }
 
 /** Estimates the tokens of a request and its answer. */
-export function estimateTokens({ maxTokens, choices, inputTokens }: Counts): Estimate {
+export function estimateTokens({ maxTokens, choices, inputTokens, textTokens }: Counts): Estimate {
   return {
     prompt: inputTokens,
+    promptText: textTokens,
     // Capped, so that sums stay exact integers.
     completion: Math.min((maxTokens ?? ANSWER_TOKENS) * choices, Number.MAX_SAFE_INTEGER / 4096),
     isBounded: maxTokens !== null,

@@ -67,6 +67,10 @@ export class UsageMeter {
     return { ...this.#count(last), upstream, target, provider, price, attempts: this.#attempts, extra };
   }
 
+  get #prompt(): number {
+    return this.#estimate.prompt + (this.#estimate.promptText ?? 0);
+  }
+
   /** For an upstream that does not receive the client's bound. */
   get #unbounded(): Estimate {
     const { completion, choices = 0 } = this.#estimate;
@@ -96,8 +100,7 @@ export class UsageMeter {
     }
     if (outcome === 'upstream_error') return { ...unknown, tokens: NO_USAGE, isEstimated: true };
     const completion = outcome === 'ok' ? visible(use) : this.#unreported(use, 0);
-    const { prompt } = this.#estimate;
-    const tokens = { ...NO_USAGE, prompt, completion };
+    const tokens = { ...NO_USAGE, prompt: this.#prompt, completion };
     return { ...unknown, tokens, quantities: quantitiesOf(use), isEstimated: true };
   }
 
@@ -107,7 +110,7 @@ export class UsageMeter {
    */
   #withPrompt(usage: Usage): Usage {
     if (usage.prompt > 0 || usage.completion === 0 || !isCounted(usage)) return usage;
-    return { ...usage, prompt: this.#estimate.prompt };
+    return { ...usage, prompt: this.#prompt };
   }
 
   /**
