@@ -25,15 +25,10 @@ test.each([
   ['the memory of the process', MEASURES_ITSELF, 'system-isolated'],
   [
     'the time, as its opening comment says',
-    "// A test.\n// Runs alone: it measures.\nimport 'node:net';",
-    'system-alone',
-  ],
-  [
-    'the time on one processor, as its opening comment says',
-    "// A test. Runs beside one other: it measures.\nimport 'node:net';",
+    "// A test.\n// Runs beside one other: it measures.\nimport 'node:net';",
     'system-quiet',
   ],
-  ['what it says further below alone', "import 'node:net';\n// Runs alone", 'system'],
+  ['what it says further below alone', "import 'node:net';\n// Runs beside one other", 'system'],
 ])('a test that imports %s', (_name, text, project) => {
   const files = new Map([
     ['test/a.test.ts', text],
@@ -47,19 +42,12 @@ test.each([
 });
 
 test('the real tests are in all projects, each in one', () => {
-  const {
-    unit,
-    system,
-    'system-isolated': isolated,
-    'system-quiet': quiet,
-    'system-alone': alone,
-  } = testProjects();
+  const { unit, system, 'system-isolated': isolated, 'system-quiet': quiet } = testProjects();
   expect(unit).toContain('test/errors.test.ts');
   expect(system).toContain('test/e2e/keys.test.ts');
   expect(isolated).toContain('test/http/body.test.ts');
-  expect(alone).toContain('test/bench/check.test.ts');
   expect(quiet).toContain('test/proxy/resilience-attempts.test.ts');
-  const all = [...unit, ...system, ...isolated, ...quiet, ...alone];
+  const all = [...unit, ...system, ...isolated, ...quiet];
   expect(new Set(all).size).toBe(all.length);
 });
 

@@ -1,8 +1,7 @@
 // Sorts the test files into the projects of vitest by what they import, so that a new file needs no registration.
 // `unit` needs neither sockets nor processes, `system` is everything else. Files of one project share their worker's process,
 // because loading the gateway anew costs a second a file; `system-isolated` is what measures its own process. What measures time against the
-// work of the machine runs behind all others: first `system-quiet`, two files side by side, each of which leaves a processor to the other, then
-// `system-alone`, one by one.
+// work of the machine, `system-quiet`, runs behind all others, two files side by side.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path/posix';
 import { fileURLToPath } from 'node:url';
@@ -18,15 +17,13 @@ const SYSTEM_FILES =
 /** Of the memory and the handles of this process, which are those of all files that ran in it. */
 const SELF_MEASURE = /\bprocess\.(memoryUsage|getActiveResourcesInfo|cpuUsage)\b|\/garbage\.ts'/;
 
-/** In the opening comment of a file that needs the machine for itself. */
-const ALONE = /^(\/\/.*\n)*\/\/.*\bRuns alone\b/;
-/** In the opening comment of a file that needs a processor for itself, and no more. */
+/** In the opening comment of a file whose measurement allows one other file at the same time. */
 const QUIET = /^(\/\/.*\n)*\/\/.*\bRuns beside one other\b/;
 
 /** Repository path → text. Undefined: no such file. */
 export type Read = (file: string) => string | undefined;
 
-export type Project = 'unit' | 'system' | 'system-isolated' | 'system-quiet' | 'system-alone';
+export type Project = 'unit' | 'system' | 'system-isolated' | 'system-quiet';
 export type Projects = Readonly<Record<Project, readonly string[]>>;
 
 /** The test files of this repository, by project. */
@@ -54,12 +51,11 @@ export function sortTests(tests: readonly string[], read: Read): Projects {
   };
   const projects = Object.groupBy(tests, (file): Project => {
     const text = read(file) ?? '';
-    if (ALONE.test(text)) return 'system-alone';
     if (QUIET.test(text)) return 'system-quiet';
     if (SELF_MEASURE.test(text)) return 'system-isolated';
     return needsSystem(file, new Set()) ? 'system' : 'unit';
   });
-  return { unit: [], system: [], 'system-isolated': [], 'system-quiet': [], 'system-alone': [], ...projects };
+  return { unit: [], system: [], 'system-isolated': [], 'system-quiet': [], ...projects };
 }
 
 /** What a file imports at run time: imports of types are erased. */

@@ -1,6 +1,6 @@
 // The gateway's CPU time as a multiple of a bare http-proxy-3's, compared with the recorded one, by the same check as
 // `npm run bench -- --short`.
-// Runs alone: it measures what other tests at the same time would change.
+// Runs beside one other: it measures what more tests at the same time would change.
 import { expect, test } from 'vitest';
 import { checkRatios, describeCheck, isWorse, readBaseline, TOLERANCE } from '../../bench/check.ts';
 import { INSTALL_MS } from '../helpers/debian-packages.ts';
