@@ -108,7 +108,8 @@ export class LastKnown {
   /** Redis is back. It may have lost writes: the state of a snapshot, or of a replica that was promoted. */
   doubt(): void {
     const checkAt = this.#firstCheckAt();
-    for (const [, known] of this.#byScope) known.checkAt = Math.min(known.checkAt, checkAt);
+    // None sooner: replicas deliver what they counted alone first.
+    for (const [, known] of this.#byScope) known.checkAt = checkAt;
   }
 
   /** @param scope its id */

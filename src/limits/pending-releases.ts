@@ -14,12 +14,12 @@ export interface PendingRelease {
   readonly requests: number;
   /** What is counted if Redis does not have the lease: see `settle` in reserve.lua. */
   readonly orElse: 'real' | 'none' | 'use';
-  /** Without a lease: the part that belongs to the minute window. */
+  /** Without a lease: the part that belongs to the minute window. Of a lease: since when its delivery is late. */
   readonly recent: Recent;
 }
 
 export interface Recent {
-  /** Monotonic milliseconds: when the first request was admitted. */
+  /** Monotonic milliseconds: when the first request was admitted. 0: a lease that is not late. */
   readonly since: number;
   readonly requests: number;
   readonly amounts: Amounts;
@@ -54,14 +54,18 @@ export class PendingReleases {
     this.#waiting.set(name, held === undefined || isLease ? release : this.#sum(held, release));
   }
 
-  /** Of a call that failed: it is delivered later, if it may be. @param isClosed the limiter was closed */
-  keep(release: PendingRelease, error: unknown, isClosed: boolean): void {
+  /**
+   * Of a call that failed: it is delivered later, if it may be.
+   * @param isClosed the limiter was closed
+   * @param now monotonic milliseconds
+   */
+  keep(release: PendingRelease, error: unknown, isClosed: boolean, now: number): void {
     if (!(error instanceof RedisUnavailable)) this.drop('error');
     else if (error.reason === 'closed' || isClosed) this.drop('closed');
-    else if (!mayHaveExecuted(error)) this.add(release);
+    else if (!mayHaveExecuted(error)) this.add(release.orElse === 'real' ? lateSince(release, now) : release);
     // Without a lease to find it by, it might be counted twice.
     else if (release.member === '') this.drop('unknown');
-    else this.add({ ...release, orElse: 'none' });
+    else this.add({ ...lateSince(release, now), orElse: 'none' });
   }
 
   drop(reason: ReleaseDropReason): void {
@@ -109,6 +113,11 @@ export class PendingReleases {
         : last.recent,
     };
   }
+}
+
+/** The first failure counts: what the store knew later may include it. */
+function lateSince(release: PendingRelease, now: number): PendingRelease {
+  return release.recent.since > 0 ? release : { ...release, recent: { ...release.recent, since: now } };
 }
 
 function sumOfAmounts(one: Amounts, other: Amounts): Amounts {

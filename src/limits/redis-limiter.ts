@@ -97,6 +97,7 @@ export class RedisLimiter implements Limiter {
     this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
     this.#stopListening = all.redis.onUp(() => {
       this.#lastKnown.doubt();
+      this.#calls.doubt();
       void this.#tend();
     });
   }
@@ -253,7 +254,7 @@ export class RedisLimiter implements Limiter {
       this.#decide(scopes, reservations, answer);
     } catch (error) {
       for (const { reject } of reservations) reject(error);
-      for (const release of unsent) this.#pending.keep(release, error, this.#isClosed);
+      for (const release of unsent) this.#pending.keep(release, error, this.#isClosed, this.#options.now());
     }
   }
 

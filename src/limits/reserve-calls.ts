@@ -25,6 +25,7 @@ interface ReserveCallsOptions {
 export class ReserveCalls {
   readonly #options: ReserveCallsOptions;
   readonly #script: RedisScript;
+  #connections = 0;
 
   constructor(options: ReserveCallsOptions) {
     this.#options = options;
@@ -50,14 +51,19 @@ export class ReserveCalls {
     return second;
   }
 
+  /** Redis is back. What was read of the store before may include what replicas have not delivered yet. */
+  doubt(): void {
+    this.#connections += 1;
+  }
+
   /** Raises the totals of a scope to those of the store, while requests continue. Never throws. @param index of the scope */
   raise(scopes: Scopes, index: number): void {
-    const day = dayNow();
+    const [day, connections] = [dayNow(), this.#connections];
     this.#learn(scopes, index, 'compare', async () => {
       // What the store includes is settled by then.
       await setTimeout(Math.min(SETTLED_MS, this.#options.checkMs), undefined, { ref: false });
       // Totals of the day before must not count in the next one.
-      return dayNow() === day ? day : undefined;
+      return dayNow() === day && this.#connections === connections ? day : undefined;
     });
   }
 

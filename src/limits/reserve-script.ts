@@ -242,7 +242,8 @@ function groupEnded(releases: readonly PendingRelease[], tags: readonly string[]
   for (const release of releases) {
     const [, begun = '', tokens, cost, windows = ''] = release.member.split(':');
     const starts = groups.get(windows)?.starts ?? windowStarts(windows, tags);
-    if (release.requests !== 0 || release.orElse !== 'real' || starts === undefined) {
+    const isLate = release.recent.since > 0;
+    if (isLate || release.requests !== 0 || release.orElse !== 'real' || starts === undefined) {
       others.push(release);
       continue;
     }

@@ -409,11 +409,8 @@ local function raised(scope, order, counted, before)
   return before
 end
 
--- Adds what comes without a lease. What began before the store was read is counted already where the store knew it.
--- @param began in milliseconds
-local function addLate(scope, amounts, began)
-  if not scope.hasTotals then return end
-  addTotals(scope, amounts)
+-- Takes off what is counted already, because the store knew it. @param amounts of each kind that came late, began in milliseconds
+local function takeMissed(scope, amounts, began)
   if began >= number(redis.call('HGET', scope.key .. MISSED, 'at')) then return end
   for order = 1, #TOTAL_KINDS do
     local amount = amounts[TOTAL_KINDS[order]]
@@ -432,7 +429,8 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
     for index = 1, #scopes do
       local scope = scopes[index]
       if age < windowMs then count(scope, now - age, recent, recentRequests) end
-      addLate(scope, amounts, now - age)
+      addTotals(scope, amounts)
+      if scope.hasTotals then takeMissed(scope, amounts, now - age) end
       if age < windowMs or scope.hasTotals then scope.isChanged = true end
     end
     return
@@ -454,6 +452,8 @@ local function settle(member, isHeld, amounts, requests, mode, age, recent, rece
       if isIn and requests < 0 then addRequest(values, lease, -1) end
       -- Redis was emptied meanwhile, and the store did not know a request that ran.
       if not isHeld and isOlder(scope, lease) then addRequest(values, lease, 1) end
+      -- Its lease has counted the request.
+      if age then takeMissed(scope, { isIn and requests >= 0 and 1 or 0, amounts[2], amounts[3] }, now - age) end
     end
     if raws[index] then scope.isChanged = true end
   end

@@ -2,16 +2,21 @@
 // count in a scope. The store raises it, and what is delivered late is not counted twice.
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { TierLimits } from '../../src/config/limit-table.ts';
+import { InitialTotals } from '../../src/limits/initial-totals.ts';
+import type { HolderTotals } from '../../src/store/usage-record.ts';
+import { startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
-import { until } from '../helpers/wait.ts';
+import { until, within } from '../helpers/wait.ts';
 import { COST, holderScopes, tokensOnly } from './of-holder.ts';
 import {
   admitted,
+  Counters,
   DAY,
   memoryRig,
   NOON,
   newHolder,
   RedisSetting,
+  type Replica,
   type Rig,
   startReplica,
   totals,
@@ -35,6 +40,14 @@ async function use({ limiter }: Limiting, holder: string, tokens: number): Promi
 async function usedAt({ limiter }: Limiting, holder: string) {
   const states = await limiter.peek(holder, LIMITS);
   return [states.requests_per_day?.used, states.tokens_per_month?.used, states.cost_per_month?.used];
+}
+
+async function reconnect({ client }: Pick<Replica, 'client'>): Promise<void> {
+  const isUp = Promise.withResolvers<void>();
+  const stop = client.onUp(isUp.resolve);
+  await setting.server.command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+  await within(isUp.promise, 'the connection');
+  stop();
 }
 
 const known = (requests: number, tokens: number) =>
@@ -122,7 +135,74 @@ describe('the totals of a scope', () => {
   });
 });
 
+describe('after a lost connection', () => {
+  test('a comparison that was due sooner waits, too, until replicas have delivered what they counted alone', async () => {
+    let now = 1000;
+    await using one = await startReplica(setting.server.url, { now: () => now });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    now += 4900;
+    await reconnect(one);
+    const { asked } = one.store;
+    for (const [after, more] of [
+      [4900, 0],
+      [100, 1],
+    ] as const) {
+      now += after;
+      await usedAt(one, holder);
+      expect(one.store.asked - asked).toBe(more);
+    }
+  });
+
+  test('what the store was asked before does not count', async () => {
+    const read = Promise.withResolvers<HolderTotals>();
+    let asked = 0;
+    const metrics = new Counters();
+    const answers = [known(0, 0), read.promise, known(3, 70)];
+    const initialTotals = new InitialTotals({
+      metrics,
+      deadlineMs: 20_000,
+      read: async () => answers[asked++] ?? known(3, 70),
+    });
+    await using one = await startReplica(setting.server.url, { checkMs: 0, initialTotals });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    await until(async () => (await usedAt(one, holder)) && asked === 2, 'a comparison');
+    await reconnect(one);
+    read.resolve(known(9, 900));
+    await until(async () => String(await usedAt(one, holder)) === '3,70,210', 'the next comparison');
+  });
+});
+
 describe('what a replica used while it was cut off', () => {
+  test('counts once where Redis still has its lease', async () => {
+    await using cable = await startCable(setting.server.port);
+    await using one = await startReplica(setting.server.url, { checkMs: 0 });
+    let now = 1000;
+    await using late = await startReplica(`redis://127.0.0.1:${cable.port}`, { now: () => now });
+    const holder = newHolder();
+    await use(one, holder, 10);
+    const [first, second] = [
+      admitted(await late.limiter.admit(holder, LIMITS, 100)).lease,
+      admitted(await late.limiter.admit(holder, LIMITS, 100)).lease,
+    ];
+    await cable.cut();
+    await until(() => !late.client.isUp, 'the outage');
+    first.settle(50);
+    await late.limiter.real.settled();
+    // The store has the first, and not the second, which runs.
+    one.store.totals.set(holder, known(2, 60));
+    await until(async () => String(await usedAt(one, holder)) === '4,260,780', 'the totals of the store');
+    // Later than Redis and this process need for anything here.
+    now += 100_000;
+    cable.pass();
+    await until(() => late.client.isUp && late.limiter.real.waiting === 0, 'delivery');
+    await late.limiter.real.settled();
+    second.settle(7);
+    await late.limiter.real.settled();
+    expect(await usedAt(one, holder)).toEqual([3, 67, 201]);
+  });
+
   test('counts once, whether the store told of it before or not', async () => {
     await using one = await startReplica(setting.server.url, { checkMs: 0 });
     await using late = await startReplica(setting.server.url);
