@@ -16,7 +16,13 @@ import { circumstances, loadBefore } from './machine.ts';
 import { wholeNumber } from './options.ts';
 import { isWholeRun, publishSection } from './publish.ts';
 import { type Section, tableOf } from './section.ts';
-import { type GatewaySubject, issueKey, startGateway, writeConfig } from './subjects/gateway.ts';
+import {
+  type GatewaySubject,
+  issueKey,
+  startGateway,
+  usageWritten,
+  writeConfig,
+} from './subjects/gateway.ts';
 
 const USAGE = `node bench/many-keys.ts [--keys N] [--active N] [--rounds N] [--write]
 
@@ -157,28 +163,19 @@ async function measure(bench: Bench, name: string, { keys, active, rounds }: Opt
   return rowsOf(new Map([[name, [once, ...samples]]]));
 }
 
-/** Resolves when the store has all usage, which is part of what its requests cost. */
-async function written(adminUrl: string): Promise<void> {
-  for (;;) {
-    const text = await (await fetch(`${adminUrl}/metrics`)).text();
-    const waiting = text.match(/^tollgate_usage_waiting\{.*$/gm) ?? [];
-    if (waiting.length > 0 && waiting.every((line) => line.endsWith(' 0'))) return;
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
-}
-
 /** A request with each key. A key that finds no place for its hash is asked for again, as a client would. */
 async function askAll(
-  { url, alias, pids, adminUrl }: GatewaySubject,
+  gateway: GatewaySubject,
   keys: readonly string[],
 ): Promise<{ readonly p50_ms: number; readonly p99_ms: number; readonly cpu_us: number }> {
+  const { url, alias, pids } = gateway;
   const { origin, pathname } = new URL(url);
   const pool = new Pool(origin, { connections: CONCURRENCY, pipelining: 1 });
   const body = requestBody({ model: alias });
   const took: number[] = [];
   let next = 0;
   const used = () => pids.reduce((sum, pid) => sum + cpuMicroseconds(pid), 0);
-  await written(adminUrl);
+  await usageWritten(gateway);
   const before = used();
   const lane = async () => {
     for (let key = keys[next++]; key !== undefined; key = keys[next++]) {
@@ -194,7 +191,7 @@ async function askAll(
     }
   };
   await Promise.all(Array.from({ length: CONCURRENCY }, lane));
-  await written(adminUrl);
+  await usageWritten(gateway);
   const cpu_us = (used() - before) / keys.length;
   await pool.close();
   return { p50_ms: quantile(took, 0.5), p99_ms: quantile(took, 0.99), cpu_us };

@@ -14,25 +14,29 @@ import { wholeNumber } from './options.ts';
 import { isWholeRun, publishSection } from './publish.ts';
 import { requestRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
-import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
+import { type GatewaySubject, startGateway, usageWritten } from './subjects/gateway.ts';
 
 const USAGE = `node bench/replicas.ts [--replicas N] [--rounds N] [--requests N] [--write]
 
   --replicas N  most replicas (default 3)
   --rounds N    rounds of each number of replicas (default 7)
-  --requests N  requests of a round to each replica (default 8000)
+  --requests N  least requests of a round to each process (default 25000)
   --write       also write the figures into docs/performance.md
 
 Needs Linux, redis-server and PostgreSQL, which are installed where that is possible.
 `;
 
+/** Least length of a round, so that all end at about the same time. */
+const ROUND_MS = 4_000;
 /** The lengths of a run that counts. */
-const WHOLE = { replicas: 3, rounds: 7, requests: 8_000 };
-/** All are compared, so all are warm: what is compiled in a replica runs in the process alone, too. */
-const WARM_UP_REQUESTS = 50_000;
+const WHOLE = { replicas: 3, rounds: 7, requests: 25_000 };
+/** All are compared, so all are warm: with fewer, the threads of the compiler use more than what is compared. */
+const WARM_UP_REQUESTS = 150_000;
 const ALONE = 'one process, SQLite';
 const SECRET = 'a secret of the bench';
 const pids = z.array(z.object({ pid: z.number() }));
+
+const nameOf = ({ length }: readonly unknown[]) => `${length} ${length === 1 ? 'replica' : 'replicas'}`;
 
 /** What replicas share, and what it has used so far. */
 interface Shared {
@@ -70,29 +74,41 @@ function usedBy(pid: number): number {
   }
 }
 
-/** The same load on all of them at once. */
+/** CPU microseconds that their processes have used so far. */
+const cpuOf = (gateways: readonly GatewaySubject[]) =>
+  gateways.flatMap(({ pids }) => pids).reduce((sum, pid) => sum + cpuMicroseconds(pid), 0);
+
+/**
+ * The same load on the process alone and on each replica, all at once, so that what else the machine does concerns all alike.
+ * It ends when the stores have all usage: a round pays for what it causes.
+ */
 async function round(
-  { processes }: Bench,
+  { processes, gateway }: Bench,
   replicas: readonly GatewaySubject[],
   requests: number,
-  shared: Shared | undefined,
-): Promise<Sample> {
-  const before = await shared?.used();
-  const asked = { kind: 'closed', ms: 0, requests, pace: null } as const;
+  shared: Shared,
+): Promise<{ readonly alone: Sample; readonly fleet: Sample & { readonly of_one: number } }> {
+  const all = [gateway, ...replicas];
   const connections = Math.ceil(CONCURRENCY / replicas.length);
-  const samples = await Promise.all(
-    replicas.map((replica) => requestRound(processes, replica, { ...asked, connections })),
-  );
-  const after = await shared?.used();
-  const answered = samples.reduce((sum, sample) => sum + (sample['requests'] ?? 0), 0);
-  const costs = samples.reduce((sum, sample) => sum + (sample['cpu_us'] ?? 0), 0);
-  const each = (part: 'redis' | 'postgres' | 'commands') =>
-    before === undefined || after === undefined ? undefined : (after[part] - before[part]) / answered;
+  const asked = { kind: 'closed', ms: ROUND_MS, requests, pace: null, connections } as const;
+  await Promise.all(all.map(usageWritten));
+  const [before, aloneBefore, fleetBefore] = [await shared.used(), cpuOf([gateway]), cpuOf(replicas)];
+  const samples = await Promise.all(all.map((each) => requestRound(processes, each, asked)));
+  await Promise.all(all.map(usageWritten));
+  const [aloneUsed, fleetUsed] = [cpuOf([gateway]) - aloneBefore, cpuOf(replicas) - fleetBefore];
+  const after = await shared.used();
+  const [ofAlone = 0, ...ofReplicas] = samples.map(({ requests }) => requests ?? 0);
+  const answered = ofReplicas.reduce((sum, requests) => sum + requests, 0);
+  const [aloneCpu, fleetCpu] = [aloneUsed / ofAlone, fleetUsed / answered];
   return {
-    cpu_us: costs / replicas.length,
-    redis_us: each('redis'),
-    postgres_us: each('postgres'),
-    commands: each('commands'),
+    alone: { cpu_us: aloneCpu },
+    fleet: {
+      cpu_us: fleetCpu,
+      of_one: fleetCpu / aloneCpu,
+      redis_us: (after.redis - before.redis) / answered,
+      postgres_us: (after.postgres - before.postgres) / answered,
+      commands: (after.commands - before.commands) / answered,
+    },
   };
 }
 
@@ -105,7 +121,7 @@ interface Options {
 async function measure(bench: Bench, { replicas: most, rounds, requests }: Options): Promise<Section> {
   await using stack = new AsyncDisposableStack();
   const shared = await openShared(stack);
-  const warm = Math.min(WARM_UP_REQUESTS, 10 * requests);
+  const warm = Math.min(WARM_UP_REQUESTS, 6 * requests);
   const replicas: GatewaySubject[] = [];
   for (let number = 1; number <= most; number += 1) {
     const [first] = replicas;
@@ -116,27 +132,19 @@ async function measure(bench: Bench, { replicas: most, rounds, requests }: Optio
       config: shared.config,
       ...(first === undefined ? {} : { key: first.key }),
     });
-    await warmUp(bench.processes, replica, warm);
     replicas.push(replica);
   }
-  await warmUp(bench.processes, bench.gateway, warm);
-  const fleets = replicas.map((_, index) => ({
-    name: `${index + 1} ${index === 0 ? 'replica' : 'replicas'}`,
-    members: replicas.slice(0, index + 1),
-    shared,
-  }));
-  const all = [{ name: ALONE, members: [bench.gateway], shared: undefined }, ...fleets];
-  const results = new Map<string, Sample[]>(all.map(({ name }) => [name, []]));
+  await Promise.all([bench.gateway, ...replicas].map((each) => warmUp(bench.processes, each, warm)));
+  const fleets = replicas.map((_, index) => replicas.slice(0, index + 1));
+  const results = new Map<string, Sample[]>([ALONE, ...fleets.map(nameOf)].map((name) => [name, []]));
   for (let number = 1; number <= rounds; number += 1) {
-    const samples = new Map<string, Sample>();
-    for (const { name, members, shared: used } of number % 2 === 1 ? all : all.toReversed()) {
-      samples.set(name, await round(bench, members, requests, used));
-      tell(`replicas ${number}/${rounds}  ${name}`);
-    }
-    const alone = samples.get(ALONE)?.['cpu_us'] ?? Number.NaN;
-    for (const [name, sample] of samples) {
-      const of_one = name === ALONE ? undefined : (sample['cpu_us'] ?? Number.NaN) / alone;
-      results.get(name)?.push({ ...sample, of_one });
+    for (const fleet of number % 2 === 1 ? fleets : fleets.toReversed()) {
+      const measured = await round(bench, fleet, requests, shared);
+      results.get(nameOf(fleet))?.push(measured.fleet);
+      if (fleet.length === 1) results.get(ALONE)?.push(measured.alone);
+      tell(
+        `replicas ${number}/${rounds}  ${nameOf(fleet)}: ${measured.fleet.of_one.toFixed(2)} of one process`,
+      );
     }
   }
   return {
@@ -169,7 +177,7 @@ async function main(argv: string[]): Promise<void> {
     process.stdout.write(USAGE);
     return;
   }
-  const number = (name: 'replicas' | 'rounds' | 'requests') => wholeNumber(name, values[name], 1_000_000);
+  const number = (name: keyof Options) => wholeNumber(name, values[name], 1_000_000);
   const options = { replicas: number('replicas'), rounds: number('rounds'), requests: number('requests') };
   const lengths = { rounds: options.rounds, seconds: 1 };
   const load = loadBefore();

@@ -86,6 +86,19 @@ export interface GatewaySubject extends Subject {
   readonly adminUrl: string;
 }
 
+/** How often a gateway is asked whether its usage is in the store. */
+const ASK_MS = 250;
+
+/** Resolves when the store has all usage of a gateway, which is part of what its requests cost. */
+export async function usageWritten({ adminUrl }: Pick<GatewaySubject, 'adminUrl'>): Promise<void> {
+  for (;;) {
+    const text = await (await fetch(`${adminUrl}/metrics`)).text();
+    const waiting = text.match(/^tollgate_usage_waiting\{.*$/gm) ?? [];
+    if (waiting.length > 0 && waiting.every((line) => line.endsWith(' 0'))) return;
+    await new Promise((resolve) => setTimeout(resolve, ASK_MS));
+  }
+}
+
 export async function startGateway(processes: Processes, options: GatewayOptions): Promise<GatewaySubject> {
   const configFile = writeConfig(options);
   const key = options.key ?? (await issueKey(processes, configFile));
