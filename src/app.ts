@@ -7,7 +7,6 @@ import { parseBytes } from './config/load-config.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { ReferencedFiles } from './config/source/referenced-files.ts';
-import { loadProxy } from './passthrough/passthrough-pipe.ts';
 import { Lifecycle } from './process/lifecycle.ts';
 import type { LoadedConfig, WorkerMember } from './process/worker.ts';
 import { createLogger } from './telemetry/log/logger.ts';
@@ -118,10 +117,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     get retiring() {
       return routing.retiring;
     },
-    loadRest() {
-      const { passthrough } = routing.snapshot.config;
-      return Promise.all([passthrough && loadProxy(), admin.server.load()]);
-    },
+    loadRest: () => Promise.all([configuration.loadRest(), admin.server.load()]),
     async reload() {
       if (closing === undefined) await watch.check();
       else logger.warn({ file: reloader.config.file }, 'ignoring the reload: shutting down');

@@ -1,9 +1,11 @@
 // The configuration in force: applied at the start, and whenever its file changes, to the components that it reaches while they run.
 import { TierWatch } from './auth/records/unoffered-tiers.ts';
-import type { Config } from './config/schema/config-schema.ts';
+import { stripePackage } from './billing/stripe/stripe-package.ts';
+import type { Config, DynamicConfig } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';
 import type { AdminServer } from './http/admin/admin-listener.ts';
 import type { Server } from './http/server.ts';
+import { loadProxy } from './passthrough/passthrough-pipe.ts';
 import { Reloader } from './process/config-reload.ts';
 import { ConfigWatch } from './process/config-watch.ts';
 import type { LoadedConfig } from './process/worker.ts';
@@ -11,7 +13,7 @@ import type { Routing } from './proxy/routes/routing.ts';
 import type { Store } from './store/store.ts';
 import type { Logger } from './telemetry/log/logger.ts';
 import type { Metrics } from './telemetry/metrics/all-metrics.ts';
-import type { Outbound } from './upstream/outbound/outbound.ts';
+import { loadHttpClient, type Outbound } from './upstream/outbound/outbound.ts';
 import type { StoreCurrency } from './usage/store-currency.ts';
 
 interface LiveConfigOptions extends LoadedConfig {
@@ -35,6 +37,15 @@ interface LiveComponents {
 
 export type LiveConfig = ReturnType<typeof followConfiguration>;
 
+/**
+ * Loads the packages that only some configurations need, before their first use: an upgrade in place takes files away, and what is
+ * loaded stays. Those of tokens are loaded by the fetch with which an upstream starts.
+ */
+async function loadPackages({ passthrough, budgets, billing }: DynamicConfig): Promise<void> {
+  if (billing?.provider === 'stripe') stripePackage();
+  await Promise.all([passthrough && loadProxy(), budgets.webhook && loadHttpClient()]);
+}
+
 /** Applies the configuration now and whenever its file changes. */
 export function followConfiguration(
   { config, env, source, files, logger, isWorker, watch: isWatching = !isWorker }: LiveConfigOptions,
@@ -55,7 +66,19 @@ export function followConfiguration(
     server.writeStall = dynamic.stream.write_stall;
   };
   const common = { files, logger, metrics: metrics.config };
-  const reloader = new Reloader({ ...common, config, env, bytes: source.bytes, apply, isQuiet: isWorker });
+  const reloader = new Reloader({
+    ...common,
+    config,
+    env,
+    bytes: source.bytes,
+    apply(next) {
+      apply(next);
+      loadPackages(next.dynamic).catch((err) =>
+        logger.error({ err }, 'failed to load what the configuration needs; restart the gateway'),
+      );
+    },
+    isQuiet: isWorker,
+  });
   const watch = new ConfigWatch({ ...common, source, reloader });
   return {
     reloader,
@@ -70,6 +93,8 @@ export function followConfiguration(
       url = address;
       apply(config);
     },
+    /** Loads what the configuration in force needs and the start left. */
+    loadRest: () => loadPackages(reloader.config.dynamic),
     watchFiles() {
       if (isWatching) watch.start();
     },

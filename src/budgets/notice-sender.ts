@@ -6,7 +6,7 @@ import { withDeadline } from '../deadline.ts';
 import type { BudgetStore, DueNotice } from '../store/budget-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Outbound } from '../upstream/outbound/outbound.ts';
+import { loadHttpClient, type Outbound } from '../upstream/outbound/outbound.ts';
 
 const INTERVAL_MS = 15_000;
 const JITTER = 0.2;
@@ -137,7 +137,7 @@ export class NoticeSender {
 
   /** @throws Error for any answer but 2xx. Its text is not read: it may be anything */
   async #post(body: string, { url, secret }: BudgetWebhook): Promise<void> {
-    const { fetch } = await import('undici');
+    const { fetch } = await loadHttpClient();
     const dispatcher = await this.#options.outbound.dispatcherFor(new URL(url));
     const abort = new AbortController();
     try {

@@ -22,7 +22,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Ended, Program, ROOT } from '../e2e/program.ts';
 import { closedPort } from '../helpers/closed-port.ts';
-import { type TempDir, tempDir } from '../helpers/wait.ts';
+import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { installProduction } from './installed.ts';
 import { followReadme, README_WORKS, shell } from './readme.ts';
 
@@ -256,10 +256,17 @@ describe('in an empty folder', () => {
     expect(left.map((name) => basename(name)).sort()).toEqual(['config.yaml', 'data']);
   });
 
-  test('a gateway whose files an upgrade replaces goes on: calls, the console, and commands by its API', async () => {
-    const vendor = createServer((_, response) =>
-      response.end('{"object":"list","data":[],"has_more":false}'),
-    );
+  test('a gateway whose files an upgrade replaces goes on: calls, notices, the console, and commands by its API', async () => {
+    let notices = 0;
+    const vendor = createServer((request, response) => {
+      if (request.url === '/notices') notices += 1;
+      response.setHeader('content-type', 'application/json');
+      response.end(
+        request.url?.endsWith('/chat/completions')
+          ? '{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":9,"total_tokens":18}}'
+          : '{"object":"list","data":[],"has_more":false}',
+      );
+    });
     vendor.listen(0, '127.0.0.1');
     await once(vendor, 'listening');
     const address = vendor.address();
@@ -271,19 +278,22 @@ describe('in an empty folder', () => {
 admin: { port: 0 }
 store: sqlite:${directory.file('upgraded.db')}
 upstreams: { vendor: { base_url: "http://127.0.0.1:${port}/v1", api_key: vendor-key } }
-models: { chat: { targets: [{ upstream: vendor, model: chat }] } }
-tiers: { Pro: {} }
+models: { chat: { targets: [{ upstream: vendor, model: chat, price: { input: 1000, output: 1000 } }] } }
+tiers: { Pro: { budget: { per_day: 100, soft: [0.0001] } } }
+budgets: { webhook: { url: "http://127.0.0.1:${port}/notices", secret: secret-of-the-notices } }
 passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
 `,
     );
     const token = await tollgate('operators', 'add', 'ann', '--role', 'admin', '--config', config);
     const issued = await tollgate('keys', 'issue', '--tier', 'Pro', '--config', config);
-    const [dist, away] = ['dist', 'dist.away'].map((name) => join(folder, 'node_modules/tollgate', name));
+    const replaced = ['tollgate/dist', 'undici/index.js', 'http-proxy-3'].map((name) =>
+      join(folder, 'node_modules', name),
+    );
     await using gateway = start(['serve', '--config', config], { LOG_LEVEL: 'debug' });
     const url = await gateway.listening();
     const [, admin = ''] = await gateway.wrote(/metrics and probes +(http:\/\/[^/]+)/);
     await gateway.wrote(/loaded what the start left/, 'stdout');
-    renameSync(dist ?? '', away ?? '');
+    for (const path of replaced) renameSync(path, `${path}.away`);
     try {
       const ask = async (path: string, secret: string, body?: object) => {
         const headers = { authorization: `Bearer ${secret.trim()}`, 'content-type': 'application/json' };
@@ -292,13 +302,37 @@ passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
       };
       expect([
         await ask(`${url}/v1/vector_stores`, issued.stdout),
+        await ask(`${url}/v1/chat/completions`, issued.stdout, { model: 'chat', messages: [] }),
         await ask(`${admin}/console/login`, ''),
         await ask(`${admin}/api/v1/keys`, token.stdout),
         await ask(`${admin}/api/v1/keys`, token.stdout, { tier: 'Pro' }),
-      ]).toEqual([200, 200, 200, 200]);
+      ]).toEqual([200, 200, 200, 200, 200]);
+      await until(() => notices > 0, 'a notice');
     } finally {
-      renameSync(away ?? '', dist ?? '');
+      for (const path of replaced) renameSync(`${path}.away`, path);
       vendor.close();
+    }
+  });
+
+  test('a reload that needs a package whose files an upgrade has taken away says that a restart is needed', async () => {
+    const config = directory.file('reloaded.yaml');
+    const settings = `listen: { port: 0 }
+admin: { port: 0 }
+store: sqlite:${directory.file('reloaded.db')}
+upstreams: { vendor: { base_url: "http://127.0.0.1:1/v1" } }
+models: { chat: { targets: [{ upstream: vendor, model: chat }] } }
+tiers: { Pro: {} }
+`;
+    writeFileSync(config, settings);
+    const path = join(folder, 'node_modules/http-proxy-3');
+    await using gateway = start(['serve', '--config', config], { LOG_LEVEL: 'debug' });
+    await gateway.wrote(/loaded what the start left/, 'stdout');
+    renameSync(path, `${path}.away`);
+    try {
+      writeFileSync(config, `${settings}passthrough: { upstream: vendor, paths: [/v1/vector_stores] }\n`);
+      await gateway.wrote(/failed to load what the configuration needs; restart the gateway/, 'stdout');
+    } finally {
+      renameSync(`${path}.away`, path);
     }
   });
 

@@ -6,6 +6,9 @@ import type { Agent as Dispatcher } from 'undici';
 import type { OutboundRules, TlsConfig } from '../../config/schema/outbound-schema.ts';
 import { createConnect, createEgress, type Egress } from './dialer.ts';
 
+/** Loads the HTTP client of webhooks and token endpoints, which most gateways do without. */
+export const loadHttpClient = () => import('undici');
+
 /** Milliseconds for one connection of a library. */
 const TIMEOUT_MS = 5_000;
 
@@ -37,7 +40,7 @@ export class Outbound {
     const egress = this.#egressTo(url);
     if (egress === undefined) return undefined;
     const connect = createConnect(egress, { timeoutMs: TIMEOUT_MS });
-    const { Agent } = await import('undici');
+    const { Agent } = await loadHttpClient();
     return new Agent({
       connect: (target, callback) =>
         connect({ ...target, hostname: target.hostname.replace(/^\[|\]$/g, '') }, (outcome) =>

@@ -4,7 +4,7 @@ import type { Dispatcher, Response } from 'undici';
 import { z } from 'zod';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import { parse } from '../../wire/error-answer.ts';
-import type { Outbound } from '../outbound/outbound.ts';
+import { loadHttpClient, type Outbound } from '../outbound/outbound.ts';
 import {
   type AccessToken,
   accessToken,
@@ -49,7 +49,7 @@ async function fetchToken(
   dispatcher: Dispatcher | undefined,
 ): Promise<AccessToken> {
   const { token_url } = config;
-  const { fetch } = await import('undici');
+  const { fetch } = await loadHttpClient();
   let response: Response;
   try {
     response = await fetch(token_url, {
