@@ -140,10 +140,15 @@ describe('a file without structure', () => {
     [`${MINIMAL}---\n${MINIMAL}`, '3:1 the file has more than one YAML document; only one is allowed'],
     ['listen: { host: "a\nb: c', '1:17 not valid YAML: the quote that begins here does not end'],
     ['listen:\n\thost: a', '2:1 not valid YAML: this line is indented with a tab; use spaces'],
+    [
+      'tiers:\n  Free: {}\n   Pro: {}',
+      '3:1 not valid YAML: this line is indented differently from the others of its section',
+    ],
+    ['tiers:\n  Free: {}\n  Pro {}', '3:3 not valid YAML: this name has no colon, or no space after it'],
     ['listen: @a', '1:9 not valid YAML: this value has to be in quotes'],
     [
       'listen: a: b',
-      '1:9 not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on a line of their own',
+      '1:9 not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on lines of their own, all with the same indentation',
     ],
     ...['model: *', '*: 1', '* : { a: 1 }', 'model: [*, a]', 'model: &'].map((text): [string, string] => [
       text,
@@ -238,11 +243,25 @@ describe('names', () => {
     ['tiers: { Gold: {} }', '1:10 tiers: unknown key `Gold`; known here: `Free`, `Lite`, `Pro`'],
     [
       'passthrough: { upstream: demon, paths: [/v1/files] }',
-      '1:26 passthrough.upstream: there is no upstream of this name; did you mean `demo`?',
+      '1:26 passthrough.upstream: there is no upstream `demon`; did you mean `demo`?',
     ],
     [
       'passthrough: { upstream: demo, paths: [/v1/files] }',
       '1:26 passthrough.upstream: is a builtin, which keeps no objects',
+    ],
+    [
+      'passthrough: { upstream: other, paths: [/v1/files] }',
+      '1:26 passthrough.upstream: there is no upstream `other`',
+    ],
+    ['workers: many', '1:10 workers: must be a whole number in decimal digits, such as 20, or `auto`'],
+    ['public_url: https://u:p@a.example', '1:13 public_url: must not hold a user or password'],
+    ...['postgres://u:p/w@h/db', 'postgres://u:p@s/w@h/db', 'postgres://u:1#w@h/db'].map((url) => [
+      `secret: ${'s'.repeat(32)}\nstore: "${url}"`,
+      '2:8 store: must have a user and password that are percent-encoded: `/` is %2F, `#` is %23',
+    ]),
+    [
+      'redis: redis://:p/w@h',
+      '1:8 redis: must have a user and password that are percent-encoded: `/` is %2F, `#` is %23',
     ],
   ])('%s', (lines, place) => expect(placesBefore(lines)).toEqual([place]));
 

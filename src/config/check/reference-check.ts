@@ -19,6 +19,17 @@ import { checkOldMembers, checkUpstream, checkUse } from './upstream-check.ts';
 /** A whole value that is a variable elsewhere: in a shell, on Windows, in manifests of Kubernetes, in templates, in LiteLLM's file. */
 const VARIABLE = /^(\$\w+|\$env:\w+|%\w+%|\$\(\w+\)|\{\{.*\}\}|os\.environ\/\w+|ENV\[.*\])$/;
 
+function missingUpstream(
+  node: Parameters<typeof isLiteral>[0],
+  wanted: string,
+  names: Iterable<string>,
+): string {
+  if (!isLiteral(node)) return `there is no upstream of this name${origin(node)}`;
+  // Only a plausible name is quoted; other text may be a misplaced credential.
+  const name = /^[\w./-]{1,64}$/.test(wanted) ? `\`${wanted}\`` : 'of this name';
+  return `there is no upstream ${name}${suggestion(wanted, names)}`;
+}
+
 function checkTargets(model: ConfigField, upstreams: ReadonlyMap<string, ConfigField>): void {
   const all = model.at('targets');
   const targets = all.items;
@@ -37,14 +48,7 @@ function checkTargets(model: ConfigField, upstreams: ReadonlyMap<string, ConfigF
     const upstream = target.at('upstream');
     const { node, text: wanted } = upstream;
     if (node?.kind === 'leaf' && wanted !== undefined && wanted !== '' && !upstreams.has(wanted)) {
-      const literal = isLiteral(node);
-      // Only a plausible name is quoted; other text may be a misplaced credential.
-      const what =
-        literal && /^[\w./-]{1,64}$/.test(wanted)
-          ? `there is no upstream \`${wanted}\``
-          : 'there is no upstream of this name';
-      const near = literal ? suggestion(wanted, upstreams.keys()) : '';
-      upstream.fault(what + near + origin(node));
+      upstream.fault(missingUpstream(node, wanted, upstreams.keys()));
     }
     if (node !== undefined && (protocols[index] ?? protocol) !== protocol)
       upstream.fault(
@@ -140,10 +144,8 @@ function checkPassthrough(file: ConfigField, upstreams: ReadonlyMap<string, Conf
   const { node, text: wanted } = there;
   if (node?.kind !== 'leaf' || wanted === undefined || wanted === '') return;
   const upstream = upstreams.get(wanted);
-  if (upstream === undefined) {
-    const near = isLiteral(node) ? suggestion(wanted, upstreams.keys()) : '';
-    there.fault(`there is no upstream of this name${near}${origin(node)}`);
-  } else if (upstream.at('builtin').isGiven) there.fault('is a builtin, which keeps no objects');
+  if (upstream === undefined) there.fault(missingUpstream(node, wanted, upstreams.keys()));
+  else if (upstream.at('builtin').isGiven) there.fault('is a builtin, which keeps no objects');
   else if (upstream.at('protocol').text === 'anthropic')
     there.fault('has `protocol: anthropic`, and these paths are of the other API');
   else if (!isEnabled(upstream)) there.warn('is disabled: these calls get a 503 upstream_out_of_service');

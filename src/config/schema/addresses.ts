@@ -1,6 +1,6 @@
 // Readers for addresses: URLs of upstreams, store and Redis, hosts, networks, origins. They check the syntax only.
 import { BlockList, isIP } from 'node:net';
-import { HOST_NAME, hostPort, readRedisAddress, UNSAFE } from './redis-address.ts';
+import { CUT_LOGIN, HOST_NAME, hasCutLogin, hostPort, readRedisAddress, UNSAFE } from './redis-address.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** Where keys, usage and orders are stored: a file with `path`, or a server with `url`. */
@@ -18,19 +18,19 @@ function readUrl(text: string, schemes: readonly string[]): ScalarResult<URL> {
   return accepted(new URL(text));
 }
 
-/** A web address without user, password and fragment. */
-function readWebUrl(text: string): ScalarResult<URL> {
+/** A web address without user, password and fragment. @param instead where credentials belong */
+function readWebUrl(text: string, instead = ''): ScalarResult<URL> {
   const reading = readUrl(text, ['http', 'https']);
   if (!reading.ok) return reading;
   if (reading.value.username !== '' || reading.value.password !== '' || /^[^/]*\/\/[^/?#]*@/.test(text)) {
-    return rejected('must not hold a user or password; put credentials into `api_key` or `headers`');
+    return rejected(`must not hold a user or password${instead}`);
   }
   return text.includes('#') ? rejected('must not have a fragment (`#…`)') : reading;
 }
 
 /** The root of an upstream's API, kept as written. A query is allowed. */
 export function readBaseUrl(text: string): ScalarResult<string> {
-  const reading = readWebUrl(text);
+  const reading = readWebUrl(text, '; put credentials into `api_key` or `headers`');
   if (!reading.ok) return reading;
   return /\/chat\/completions\/?$/.test(reading.value.pathname)
     ? rejected('must be the root of the API: `chat/completions` is appended by the gateway')
@@ -72,6 +72,7 @@ function readSqlite(text: string): ScalarResult<StoreAddress> {
 }
 
 function readPostgres(text: string): ScalarResult<StoreAddress> {
+  if (hasCutLogin(text)) return rejected(CUT_LOGIN);
   const reading = readUrl(text, ['postgres', 'postgresql']);
   return reading.ok ? accepted({ kind: 'postgres', url: text }) : reading;
 }

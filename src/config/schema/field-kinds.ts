@@ -98,7 +98,11 @@ const numberOr =
     return shortLeaf(
       `\`${word}\`, or ${words}, ${range(min, max)}`,
       numeric(type, min, max, `^(${word}|${digits})$`),
-      (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
+      (text): ScalarResult<number | W> => {
+        if (text === word) return accepted(word);
+        const reading = inBounds(text);
+        return reading.ok ? reading : rejected(`${reading.fault}, or \`${word}\``);
+      },
     );
   };
 

@@ -44,6 +44,9 @@ const MAX_NODES = 64;
 export const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
 /** A name that a URL can have as its host, or an IPv4 address. */
 export const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/;
+/** A slash or `#` in a password ends the host of a URL, and the rest of the password would be shown as a path. */
+export const hasCutLogin = (url: string): boolean => /^[^/]*\/\/[^/?#]*[/#][^?]*@/.test(url);
+export const CUT_LOGIN = 'must have a user and password that are percent-encoded: `/` is %2F, `#` is %23';
 const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([?#].*)?$/i;
 
 /**
@@ -54,6 +57,7 @@ const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([
  */
 export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
   if (UNSAFE.test(text)) return rejected('must be a URL without white space or backslashes');
+  if (hasCutLogin(text)) return rejected(CUT_LOGIN);
   const form = FORM.exec(text);
   if (form === null) {
     return rejected(

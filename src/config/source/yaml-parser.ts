@@ -30,7 +30,7 @@ const TAGGED = 'has a tag; tags are not supported';
 const MESSAGES: { readonly [Code in YAMLError['code']]?: string } = {
   TAB_AS_INDENT: 'not valid YAML: this line is indented with a tab; use spaces',
   BLOCK_AS_IMPLICIT_KEY:
-    'not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on a line of their own',
+    'not valid YAML: a value with `: ` in it has to be in quotes, and the fields of a section begin on lines of their own, all with the same indentation',
   BAD_ALIAS: QUOTE_STAR,
   MULTIPLE_DOCS: 'the file has more than one YAML document; only one is allowed',
   RESOURCE_EXHAUSTION: TOO_DEEP,
@@ -45,6 +45,10 @@ const PLAIN_CODES: readonly string[] = ['MISSING_CHAR', 'BAD_INDENT', 'MULTILINE
 
 function syntaxMessage({ code, message }: YAMLError): string {
   if (code === 'MISSING_CHAR' && message.startsWith('Missing closing')) return OPEN_QUOTE;
+  if (code === 'MISSING_CHAR' && message.startsWith('Implicit map keys'))
+    return 'not valid YAML: this name has no colon, or no space after it';
+  if (code === 'BAD_INDENT' && message.startsWith('All '))
+    return 'not valid YAML: this line is indented differently from the others of its section';
   if (code === 'BAD_INDENT' && message.startsWith('Flow'))
     return `not valid YAML: a ${message.startsWith('Flow map') ? '{' : '['} is not closed; a \`#\` after a space begins a comment, and a value with one has to be in quotes`;
   if (PLAIN_CODES.includes(code)) return `not valid YAML: ${message}`;
