@@ -109,6 +109,16 @@ describe('a holder with on_lapse: downgrade', () => {
     expect(await seen(shop, key)).toBe('Lite');
     await shop.tell(shop.stripe.dispute(session, 'needs_response'));
     expect(await seen(shop, key)).toBe('Free');
+    const order = async (tier: string) => {
+      const request = { target: '/checkout', headers: bearer(key), body: { tier } };
+      const response = await ask(shop.url, request);
+      return [response.status, codeOf(response)];
+    };
+    // It would be paid twice when the dispute is won.
+    expect([await order('Lite'), await order('Pro')]).toEqual([
+      [409, 'already_entitled'],
+      [201, undefined],
+    ]);
     await shop.tell(shop.stripe.dispute(session, 'won'));
     expect(await seen(shop, key)).toBe('Lite');
     await shop.tell(shop.stripe.dispute(session, 'lost'));

@@ -326,7 +326,7 @@ test('each way in which a holder may stand has its words and its offers', async 
     [['Pro'], true, true, false],
     ['invoice-due', ['Pro'], false, true, false],
     ['past-due', ['Pro'], false, true, false],
-    ['held', both, false, false, false],
+    ['held', ['Pro'], false, false, false],
     ['lapsed', both, false, false, false],
     ['lapsed', both, false, false, false],
     [['Pro'], false, false, false],

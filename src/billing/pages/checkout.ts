@@ -148,6 +148,15 @@ export class Checkout {
     if (principal.standing === 'good' && !isAbove(tier, principal.tier))
       throw new GatewayError('already_entitled');
     const orders = await store.ordersOf(principal.holderId);
+    // It would pay twice for a tier that it gets back when the review ends well.
+    const review = orders.find(
+      (each) => each.state === 'claimed' && each.standing === 'held' && !isAbove(tier, each.tier),
+    );
+    if (review !== undefined)
+      throw new GatewayError(
+        'already_entitled',
+        `The payment of this key's holder for ${review.tier} is under review. Ask the operator, and name the order ${review.id}.`,
+      );
     // Suspended by support and not for lack of payment: paying would not end it.
     if (principal.standing !== 'good' && !isLapsed(orders)) throw new GatewayError('billing_not_active');
     const earlier = orders.find(({ state }) => state === 'claimed');

@@ -180,23 +180,24 @@ export function changed(record: z.ZodType) {
 // --- what changes take ---------------------------------------------------------------------------------------------
 
 const limitName = z.enum(PLAIN_LIMITS.map(({ name }) => name));
-const value = z.union([z.number(), z.literal('none'), z.literal('tier')]);
-export const limitChanges = {
-  limits: z.partialRecord(limitName, value).optional().describe('`tier` goes back to the limit of the tier.'),
-  budget: z.strictObject({ per_day: value, per_month: value }).partial().optional(),
-  soft: z.union([z.array(z.number()).min(1), z.literal('none'), z.literal('tier')]).optional(),
-};
-const limitFields = {
-  ...limitChanges,
+const none = z.literal('none');
+/** Keys and teams have limits of their own, so they cannot go back to those of a tier. */
+export const limitChanges = limitsOf(z.union([z.number(), none]), none);
+const orTier = z.literal('tier');
+const limitsOfHolder = limitsOf(
+  z.union([z.number(), none, orTier]),
+  z.union([none, orTier]),
+  '`tier` goes back to the limit of the tier.',
+);
+const restrictions = {
   force: z.boolean().optional().describe('Allows more than the tier has.'),
-};
-export const termsFields = {
-  ...limitFields,
   models: z.array(z.string()).min(1).nullable().optional().describe('Null: all of the tier.'),
   endpoints: z.array(z.string()).min(1).nullable().optional(),
 };
+export const keyTerms = { ...limitChanges, ...restrictions };
+export const holderTerms = { ...limitsOfHolder, ...restrictions };
 export const modelLimits = z
-  .record(z.string(), z.strictObject({ limits: limitChanges.limits, budget: limitChanges.budget }))
+  .record(z.string(), z.strictObject({ limits: limitsOfHolder.limits, budget: limitsOfHolder.budget }))
   .optional();
 export const labelChange = z
   .record(z.string(), z.string().nullable())
@@ -205,7 +206,16 @@ export const labelChange = z
 export const newLabels = labels.optional();
 export const reason = { reason: z.string().max(200).optional().describe('For the history.') };
 
-type Limits = z.output<z.ZodObject<typeof limitChanges>>;
+type Limits = z.output<z.ZodObject<typeof limitsOfHolder>>;
+
+function limitsOf<V extends z.ZodType, W extends z.ZodType>(value: V, word: W, about = '') {
+  const limits = z.partialRecord(limitName, value).optional();
+  return {
+    limits: about === '' ? limits : limits.describe(about),
+    budget: z.strictObject({ per_day: value, per_month: value }).partial().optional(),
+    soft: z.union([z.array(z.number()).min(1), word]).optional(),
+  };
+}
 
 /** Options of commands for these limits. @param model for the limits of a holder with one model */
 export function limitArguments(

@@ -8,7 +8,9 @@ import { KINDS, type KindName, keyRecord } from './api-records.ts';
 import { type AnyCall, type ApiRoute, HOLDER, NAME, requireRecord, route } from './api-route.ts';
 import {
   changed,
+  holderTerms,
   key,
+  keyTerms,
   labelChange,
   limitArguments,
   limitChanges,
@@ -16,7 +18,6 @@ import {
   newLabels,
   reason,
   team,
-  termsFields,
   tier,
 } from './api-schemas.ts';
 
@@ -109,7 +110,7 @@ function listed(names: readonly string[] | null | undefined): string | undefined
   return names.join(',');
 }
 
-const terms = z.strictObject(termsFields);
+const terms = z.strictObject(holderTerms);
 
 function termsOptions(body: z.output<typeof terms>): Options {
   const { models, endpoints, force } = body;
@@ -133,7 +134,7 @@ const issueBody = z.strictObject({
   labels: newLabels,
   name: z.string().optional(),
   expires: z.string().optional().describe('Such as `90d` or `2030-01-31`.'),
-  ...termsFields,
+  ...keyTerms,
   ...reason,
 });
 
@@ -180,7 +181,7 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
     'keys',
     'set',
     'Name, expiry, limits and restrictions of a key.',
-    { name: z.string().nullable().optional(), expires: z.string().nullable().optional(), ...termsFields },
+    { name: z.string().nullable().optional(), expires: z.string().nullable().optional(), ...keyTerms },
     ({ name, expires, ...own }) => ({
       ...named(name, 'name', 'no-name'),
       ...named(expires, 'expires', 'no-expiry'),
@@ -227,7 +228,7 @@ export const CHANGE_ROUTES: readonly ApiRoute[] = [
       team: z.string().nullable().optional(),
       labels: labelChange,
       model_limits: modelLimits,
-      ...termsFields,
+      ...holderTerms,
     },
     ({ name, team: teamName, labels, model_limits, ...own }) => ({
       ...named(name, 'name', 'no-name'),

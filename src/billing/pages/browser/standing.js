@@ -41,8 +41,10 @@ function showStanding({ tier, standing, plan }) {
     plan?.standing === 'active' && found === '' ? renewalText(plan, until ?? '') : '';
   let count = 0;
   for (const offer of all('.offer')) {
-    // A holder who is suspended for lack of payment may order the same tier again, or a lower one.
-    const isOpen = found === 'unpaid' || (offer.dataset['above'] ?? '').split(' ').includes(tier);
+    // A holder who is suspended for lack of payment may order the same tier again, or a lower one; one whose payment is under review
+    // would pay twice for its tier.
+    const least = found === 'held' ? (plan?.tier ?? tier) : tier;
+    const isOpen = found === 'unpaid' || (offer.dataset['above'] ?? '').split(' ').includes(least);
     offer.hidden = !isOpen || found === 'stopped' || found === 'disputed';
     if (!offer.hidden) count += 1;
   }
