@@ -253,7 +253,7 @@ describe('names', () => {
       'passthrough: { upstream: other, paths: [/v1/files] }',
       '1:26 passthrough.upstream: there is no upstream `other`',
     ],
-    ['workers: many', '1:10 workers: must be a whole number in decimal digits, such as 20, or `auto`'],
+    ['workers: many', '1:10 workers: must be `auto`, or a whole number, 1 to 256'],
     ['public_url: https://u:p@a.example', '1:13 public_url: must not hold a user or password'],
     ...['postgres://u:p/w@h/db', 'postgres://u:p@s/w@h/db', 'postgres://u:1#w@h/db'].map((url) => [
       `secret: ${'s'.repeat(32)}\nstore: "${url}"`,

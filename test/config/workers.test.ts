@@ -27,9 +27,9 @@ describe('workers', () => {
   });
 
   it.each([
-    ['0', 'must be at least 1, or `auto`'],
-    ['257', 'must be at most 256, or `auto`'],
-    ['many', 'must be a whole number in decimal digits, such as 20, or `auto`'],
+    ['0', 'must be `auto`, or a whole number, 1 to 256'],
+    ['257', 'must be `auto`, or a whole number, 1 to 256'],
+    ['many', 'must be `auto`, or a whole number, 1 to 256'],
   ])('%s is no number of workers', (value, fault) => {
     expect(placesOf(`workers: ${value}\n${REDIS}\n${MINIMAL}`)).toEqual([`1:10 workers: ${fault}`]);
   });

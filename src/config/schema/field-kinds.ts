@@ -94,16 +94,12 @@ const numberOr =
   (type: keyof typeof NUMBERS) =>
   <W extends string>(word: W, min: number, max: number) => {
     const { words, digits, read } = NUMBERS[type];
-    const inBounds = bounded(read, min, max, String);
-    return shortLeaf(
-      `\`${word}\`, or ${words}, ${range(min, max)}`,
-      numeric(type, min, max, `^(${word}|${digits})$`),
-      (text): ScalarResult<number | W> => {
-        if (text === word) return accepted(word);
-        const reading = inBounds(text);
-        return reading.ok ? reading : rejected(`${reading.fault}, or \`${word}\``);
-      },
-    );
+    const form = `\`${word}\`, or a ${words}, ${range(min, max)}`;
+    const json = numeric(type, min, max, `^(${word}|${digits})$`);
+    return shortLeaf(form, json, (text): ScalarResult<number | W> => {
+      const reading = text === word ? accepted(word) : bounded(read, min, max, String)(text);
+      return reading.ok ? reading : rejected(`must be ${form}`);
+    });
   };
 
 export const integer = numberOf('integer');
