@@ -17,8 +17,10 @@ export function offeredKey(headers: IncomingHttpHeaders): string | undefined {
   const { authorization, 'api-key': azure, 'x-api-key': anthropic } = headers;
   if (azure === undefined && anthropic === undefined) return authorization;
   const bare = [azure, anthropic].flatMap((key) => (key ? [`Bearer ${key}`] : []));
-  const offered =
-    authorization === undefined ? bare : [authorization.replace(/^bearer +/i, 'Bearer '), ...bare];
+  // Without a key of their own, SDKs send an empty one beside a header of their user.
+  const isEmpty = authorization === undefined || /^(?:bearer)? *$/i.test(authorization);
+  if (isEmpty && bare.length === 0) return authorization;
+  const offered = isEmpty ? bare : [authorization.replace(/^bearer +/i, 'Bearer '), ...bare];
   if (new Set(offered).size > 1)
     throw new GatewayError('missing_api_key', 'Several API keys were given. Send one.');
   return offered[0];

@@ -13,6 +13,9 @@ describe('the offered key', () => {
     ['x-api-key', { 'x-api-key': ONE }, `Bearer ${ONE}`],
     ['an empty api-key', { 'api-key': '' }, undefined],
     ['an empty api-key beside a key', { 'api-key': '', authorization: `Bearer ${ONE}` }, `Bearer ${ONE}`],
+    ['an empty authorization beside a key', { authorization: '', 'api-key': ONE }, `Bearer ${ONE}`],
+    ['a scheme without a key beside a key', { authorization: 'Bearer', 'x-api-key': ONE }, `Bearer ${ONE}`],
+    ['a scheme without a key beside an empty one', { authorization: 'Bearer', 'api-key': '' }, 'Bearer'],
     [
       'the same key in all three',
       { authorization: `BEARER  ${ONE}`, 'api-key': ONE, 'x-api-key': ONE },
@@ -25,7 +28,6 @@ describe('the offered key', () => {
   test.each([
     ['authorization and api-key', { authorization: `Bearer ${ONE}`, 'api-key': OTHER }],
     ['another scheme and api-key', { authorization: `Basic ${ONE}`, 'api-key': ONE }],
-    ['an empty authorization and api-key', { authorization: '', 'api-key': ONE }],
     ['api-key and x-api-key', { 'api-key': ONE, 'x-api-key': OTHER }],
   ])('is refused where headers have different ones: %s', (_what, headers) => {
     expect(() => offeredKey(headers)).toThrow(
