@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
+import { SPEECH } from '../../src/proxy/endpoints/media-endpoints.ts';
 import { scanRequest } from '../../src/proxy/request/request-scan.ts';
 import { estimateTokens } from '../../src/proxy/request/token-estimate.ts';
 
@@ -9,6 +10,16 @@ function estimate(request: object | string) {
 }
 
 const user = (content: unknown) => ({ model: 'm', messages: [{ role: 'user', content }] });
+
+test.each([
+  ['its characters', '{"model":"m","input":"h\\u00e9 😀"}', 4],
+  ['what stands in the place of its text, in bytes', '{"model":"m","input":["hello","world"]}', 17],
+  ['all of it, where another member may have the text', '{"model":"m","text":"hello"}', 28],
+])('speech counts %s', (_, text, characters) => {
+  const body = Buffer.from(text);
+  const { estimate: counted, quantities } = SPEECH.readFacts(body, scanRequest(body, SPEECH.wanted));
+  expect([counted.prompt, quantities?.characters]).toEqual([characters, characters]);
+});
 
 describe('the estimate of a request', () => {
   test('is a token for four bytes, and what the client allows the answer', () => {

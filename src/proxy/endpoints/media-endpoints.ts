@@ -81,10 +81,14 @@ export function mediaEvent(type: string): EventKind {
   return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';
 }
 
-/** The characters of a text; for one far too long, its bytes, which are at least as many. */
+/**
+ * The characters of a text. For one far too long, and for what may hold it instead of a text, the bytes, which are at least as many: some
+ * upstreams read a list, or another member.
+ */
 function charactersOf(body: Buffer, span: Span | undefined): number {
-  if (span !== undefined && span.end - span.start > MAX_INPUT) return span.end - span.start;
-  const text = textAt(body, span) ?? '';
+  const bytes = span === undefined ? body.length : span.end - span.start;
+  const text = bytes > MAX_INPUT ? undefined : textAt(body, span);
+  if (text === undefined) return bytes;
   let count = 0;
   for (const _ of text) count += 1;
   return count;
