@@ -29,9 +29,26 @@ export const USAGE_SUMS = [
 
 export type UsageSums = Readonly<Record<(typeof USAGE_SUMS)[number], number>>;
 
-/** Makes the sums from their names, in their order. It is written out as `addSums` is. */
-export function usageSums(of: (name: keyof UsageSums) => number): UsageSums {
-  return sumsOf<number>(of);
+/** Sums of any size. */
+export type ExactSums = Readonly<Record<keyof UsageSums, bigint>>;
+
+/** Makes the sums from their names, in their order. It is written out as `addSums` is: a report of a year makes a million. */
+export function usageSums<Sum>(of: (name: keyof UsageSums) => Sum): Readonly<Record<keyof UsageSums, Sum>> {
+  return {
+    requests: of('requests'),
+    failed: of('failed'),
+    estimated: of('estimated'),
+    priced: of('priced'),
+    attempts: of('attempts'),
+    prompt: of('prompt'),
+    completion: of('completion'),
+    cached: of('cached'),
+    reasoning: of('reasoning'),
+    cost: of('cost'),
+    duration_ms: of('duration_ms'),
+    ttft_ms: of('ttft_ms'),
+    ttft_count: of('ttft_count'),
+  };
 }
 
 /** It is written out because a loop over names is several times slower, and it runs for every request. */
@@ -131,33 +148,6 @@ export interface UsageQuery {
   readonly by: readonly UsageGroup[];
   /** Maximum number of lines, from 1. */
   readonly limit: number;
-}
-
-/** Sums of any size. */
-export type ExactSums = Readonly<Record<keyof UsageSums, bigint>>;
-
-/** As `usageSums`. */
-export function exactSums(of: (name: keyof UsageSums) => bigint): ExactSums {
-  return sumsOf<bigint>(of);
-}
-
-/** A report of a year makes a million. */
-function sumsOf<Sum>(of: (name: keyof UsageSums) => Sum): Readonly<Record<keyof UsageSums, Sum>> {
-  return {
-    requests: of('requests'),
-    failed: of('failed'),
-    estimated: of('estimated'),
-    priced: of('priced'),
-    attempts: of('attempts'),
-    prompt: of('prompt'),
-    completion: of('completion'),
-    cached: of('cached'),
-    reasoning: of('reasoning'),
-    cost: of('cost'),
-    duration_ms: of('duration_ms'),
-    ttft_ms: of('ttft_ms'),
-    ttft_count: of('ttft_count'),
-  };
 }
 
 interface Line<Sums> {

@@ -1,7 +1,7 @@
 // Large reports are made in pieces, so that a gateway does other work between them.
 import { expect, test } from 'vitest';
 import { csvOf, jsonOf } from '../../src/cli/usage/usage-table.ts';
-import { exactSums } from '../../src/store/usage-record.ts';
+import { usageSums } from '../../src/store/usage-record.ts';
 
 /** More than a number of JavaScript can have. */
 const COUNT = 2n ** 60n + 1n;
@@ -14,9 +14,9 @@ function table(lines: number) {
     currency: 'usd',
     lines: Array.from({ length: lines }, (_, index) => ({
       group: [`h${index}`],
-      sums: exactSums(() => COUNT),
+      sums: usageSums(() => COUNT),
     })),
-    totals: exactSums(() => COUNT * BigInt(lines)),
+    totals: usageSums(() => COUNT * BigInt(lines)),
     names: new Map([['h1', 'One, "two"']]),
     isCut: false,
   };

@@ -4,11 +4,11 @@ import type { Store } from '../../store/store.ts';
 import { nextMonth } from '../../store/usage-period.ts';
 import {
   type ExactSums,
-  exactSums,
   MONTH_TEXTS,
   type MonthRow,
   USAGE_SUMS,
   type UsageMonth,
+  usageSums,
 } from '../../store/usage-record.ts';
 import { exactAmount, exactPublicSums } from '../../usage/records/public-sums.ts';
 import { dayOf } from '../../usage/records/utc-hours.ts';
@@ -177,12 +177,12 @@ async function digestOf(
   month: string,
 ): Promise<{ readonly digest: string; readonly totals: ExactSums }> {
   const hash = createHash('sha256').update(line(HEAD));
-  let totals = exactSums(() => 0n);
+  let totals = usageSums(() => 0n);
   for await (const rows of pagesOf(store, month))
     for (const row of rows) {
       hash.update(rowLine(month, row));
       const before = totals;
-      totals = exactSums((name) => before[name] + row.sums[name]);
+      totals = usageSums((name) => before[name] + row.sums[name]);
     }
   return { digest: hash.digest('hex'), totals };
 }

@@ -5,12 +5,12 @@ import type { Store } from '../../store/store.ts';
 import {
   countsFor,
   type ExactLine,
-  exactSums,
   HOURLESS_DIMENSIONS,
   LABEL_DIMENSION,
   USAGE_DIMENSIONS,
   type UsageGroup,
   type UsageQuery,
+  usageSums,
 } from '../../store/usage-record.ts';
 import { hourOf } from '../../usage/records/utc-hours.ts';
 import { requireCurrency } from '../../usage/store-currency.ts';
@@ -199,10 +199,10 @@ function sortedBy(nameOf: (line: ExactLine) => string, lines: readonly ExactLine
 }
 
 async function sumOf(lines: readonly ExactLine[]) {
-  let total = exactSums(() => 0n);
+  let total = usageSums(() => 0n);
   for (let from = 0; from < lines.length; from += SUMMED_AT_ONCE) {
     const [before, portion] = [total, lines.slice(from, from + SUMMED_AT_ONCE)];
-    total = exactSums((name) => portion.reduce((sum, { sums }) => sum + sums[name], before[name]));
+    total = usageSums((name) => portion.reduce((sum, { sums }) => sum + sums[name], before[name]));
     await nextTick();
   }
   return total;

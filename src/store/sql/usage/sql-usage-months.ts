@@ -4,12 +4,12 @@ import type { Tables } from '../../schema/tables.ts';
 import type { UsageStore } from '../../store.ts';
 import { nextMonth } from '../../usage-period.ts';
 import {
-  exactSums,
   MONTH_TEXTS,
   type MonthEvent,
   USAGE_SUMS,
   type UsageBatch,
   type UsageRow,
+  usageSums,
 } from '../../usage-record.ts';
 import { defer } from '../deferred-statements.ts';
 import { deleteBefore, queryOfTexts, type SqlDatabase, transact } from '../sql-database.ts';
@@ -137,7 +137,7 @@ export function sqlUsageMonths(database: SqlDatabase): UsageMonths {
         where month = ${month} ${from} order by ${sql.join(TEXTS)} limit ${sql.lit(limit)}`.execute(reader);
       return rows.map((row) => ({
         texts: MONTH_TEXTS.map((name) => row[name] ?? ''),
-        sums: exactSums((name) => BigInt(row[name] ?? 0)),
+        sums: usageSums((name) => BigInt(row[name] ?? 0)),
       }));
     },
 

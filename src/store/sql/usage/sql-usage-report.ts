@@ -4,7 +4,6 @@ import { type RawBuilder, sql } from 'kysely';
 import { type Periods, periodsOf } from '../../usage-period.ts';
 import {
   type ExactLine,
-  exactSums,
   HOURLESS_DIMENSIONS,
   LABEL_DIMENSION,
   USAGE_SUMS,
@@ -68,13 +67,13 @@ export async function readUsage({ reader }: SqlDatabase, query: UsageQuery): Pro
   const [only] = found;
   if (only !== undefined && found.length === 1) return only;
   const lines = new Map<string, ExactLine>(
-    by.length === 0 ? [['', { group: [], sums: exactSums(() => 0n) }]] : [],
+    by.length === 0 ? [['', { group: [], sums: usageSums(() => 0n) }]] : [],
   );
   for (const line of found.flat()) {
     const { group, sums } = line;
     const name = group.join('\n');
     const known = lines.get(name)?.sums;
-    lines.set(name, known ? { group, sums: exactSums((sum) => known[sum] + sums[sum]) } : line);
+    lines.set(name, known ? { group, sums: usageSums((sum) => known[sum] + sums[sum]) } : line);
   }
   const sorted = [...lines].sort(([a], [b]) => (a < b ? -1 : 1));
   return sorted.slice(0, limit).map(([, line]) => line);
@@ -98,7 +97,7 @@ export async function readUsage({ reader }: SqlDatabase, query: UsageQuery): Pro
       const texts = String(row['sums']).split(' ');
       lines.push({
         group: names.map((name) => String(row[name])),
-        sums: exactSums((name) => exact(texts[POSITIONS[name]] ?? '')),
+        sums: usageSums((name) => exact(texts[POSITIONS[name]] ?? '')),
       });
       if (lines.length % PORTION === 0) await nextTick();
     }
