@@ -29,13 +29,8 @@ import { storableText } from './stored-text.ts';
 const MAX_DRAWS = 5;
 
 /** A new key, for the one response that shows it whole. */
-export interface IssuedKey {
+export interface IssuedKey extends Pick<KeyRecord, 'prefix' | 'holderId' | 'tier' | 'createdAt'> {
   readonly key: Key;
-  readonly prefix: Prefix;
-  readonly holderId: string;
-  readonly tier: Tier;
-  /** RFC 3339, UTC. */
-  readonly createdAt: string;
 }
 
 interface RotatedKey extends IssuedKey {
@@ -44,7 +39,6 @@ interface RotatedKey extends IssuedKey {
   readonly validUntil: string | null;
 }
 
-/** What a new key has of its own. */
 export type NewKeyOptions = Pick<NewKey, 'name' | 'expiresAt' | 'terms'>;
 
 interface KeyOrder {

@@ -55,7 +55,6 @@ export function batchOrderOf(body: Buffer): BatchOrder {
   return { inputFile, span, endpoint: textAt(body, spanOf(body, found, ENDPOINT)) };
 }
 
-/** The request of a line. */
 export interface LineRequest {
   readonly model: string;
   /** Models that it names beside its own. */

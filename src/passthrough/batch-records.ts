@@ -4,7 +4,7 @@ import type { Principal } from '../auth/key/principal.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
 import { isPrefix } from '../store/key-record.ts';
-import type { ListedObject, ObjectRecord } from '../store/object-record.ts';
+import type { ListedObject, ObjectOwner, ObjectRecord } from '../store/object-record.ts';
 import { parse } from '../wire/error-answer.ts';
 
 /** The batches of all holders and upstreams that are not counted. */
@@ -14,12 +14,8 @@ export const UNCOUNTED = { upstream: '', holderId: '', kind: 'uncounted batch' }
 export type Creator = Pick<Principal, 'prefix' | 'tier' | 'teamId' | 'holderId'>;
 
 /** A batch of the queue. */
-export interface UncountedBatch {
-  /** Of the record. */
-  readonly id: string;
-  readonly upstream: string;
+export interface UncountedBatch extends ObjectOwner {
   readonly batch: string;
-  readonly holderId: string;
   /** Milliseconds since 1970. */
   readonly createdAt: number;
 }

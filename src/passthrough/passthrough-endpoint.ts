@@ -20,9 +20,7 @@ import { RunningReservation } from '../proxy/reservation/running-reservation.ts'
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
-import type { RouteTable } from '../proxy/routes/route-table.ts';
 import { relayedHeaders } from '../upstream/error-outcome.ts';
-import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { memberOf } from '../wire/error-answer.ts';
 import { BatchUsage, type BatchUsageOptions } from './batch-usage.ts';
@@ -48,15 +46,10 @@ interface PassthroughOptions extends BatchUsageOptions {
 }
 
 /** One call of a client. */
-interface Call {
-  readonly exchange: Exchange;
-  readonly principal: Principal;
-  readonly config: DynamicConfig;
-  readonly routes: RouteTable;
+interface Call
+  extends Pick<BatchCall, 'exchange' | 'principal' | 'config' | 'routes' | 'upstream' | 'objects'> {
   readonly reservation: RunningReservation;
   readonly found: FoundOperation;
-  readonly upstream: Upstream;
-  readonly objects: HolderObjects;
   /** Raw. */
   readonly path: string;
   readonly search: string;

@@ -1,6 +1,7 @@
 // Lists of a holder's objects at an upstream. They are made from the gateway's records, and each object is requested by its id: a page of
 // the upstream's own list, which has the objects of all holders, may contain none of this one.
 import { GatewayError } from '../errors.ts';
+import type { ObjectQuery } from '../store/object-record.ts';
 import { memberOf } from '../wire/error-answer.ts';
 
 const DEFAULT_LIMIT = 20;
@@ -9,13 +10,7 @@ const MAX_LIMIT = 100;
 const AT_ONCE = 4;
 
 /** The query of a list, in OpenAI's form. */
-export interface ListQuery {
-  readonly order: 'asc' | 'desc';
-  readonly limit: number;
-  readonly after?: string | undefined;
-  readonly before?: string | undefined;
-  readonly purpose?: string | undefined;
-}
+export type ListQuery = Pick<ObjectQuery, 'order' | 'limit' | 'after' | 'before' | 'purpose'>;
 
 /** @throws GatewayError invalid_value */
 export function readListQuery(search: string): ListQuery {

@@ -1,22 +1,18 @@
 // Records of objects at upstreams: the owner, without the object itself.
 
-export interface ObjectRecord {
-  /** Name of the upstream that stores it. */
-  readonly upstream: string;
-  readonly id: string;
-  /** `file`, `batch`, … */
-  readonly kind: string;
-  readonly holderId: string;
-  readonly purpose: string | null;
-  /** When it was first seen, RFC 3339, UTC. */
-  readonly createdAt: string;
-}
-
-/** The holder and the upstream of an object. */
+/** The holder of an object, and the name of the upstream that stores it. */
 export interface ObjectOwner {
   readonly id: string;
   readonly upstream: string;
   readonly holderId: string;
+}
+
+export interface ObjectRecord extends ObjectOwner {
+  /** `file`, `batch`, … */
+  readonly kind: string;
+  readonly purpose: string | null;
+  /** When it was first seen, RFC 3339, UTC. */
+  readonly createdAt: string;
 }
 
 /** An object that is created and deleted with a response: its items, containers, and the files in those. */

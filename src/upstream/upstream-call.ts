@@ -1,7 +1,7 @@
 // One request for an upstream, before its credentials and defaults are added.
 import type { BodySource } from '../http/pieces/body-source.ts';
-import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import type { ClientHeaders, ForwardedHeaders } from './http/forwarded-headers.ts';
+import type { OwnHeaders } from './http/upstream-headers.ts';
 import type { Transport } from './transport.ts';
 
 /** The API operation to call. */
@@ -15,22 +15,15 @@ interface CallTarget {
 }
 
 /** One request for an upstream. */
-export interface UpstreamCall {
+export interface UpstreamCall extends OwnHeaders {
   readonly endpoint: CallTarget;
   /** The complete body, already adapted to this upstream. */
   readonly body: Buffer | BodySource;
-  /** Header value. Default: JSON. */
-  readonly contentType?: string | undefined;
-  readonly requestId: string;
   readonly client: ClientHeaders;
   /** The headers of the client that are forwarded. Default: those of the upstream. */
   readonly forwarded?: ForwardedHeaders | undefined;
-  /** Header value with the accepted media types. */
-  readonly accept: string;
   /** Replaces the transport of the upstream. */
   readonly transport?: Pick<Transport, 'send'> | undefined;
   /** Use a new connection, because a keep-alive one was stale. */
   readonly fresh: boolean;
-  /** The span of this call; replaces the client's. */
-  readonly trace?: TraceContext | undefined;
 }

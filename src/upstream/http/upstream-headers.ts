@@ -19,7 +19,8 @@ const OF_REQUESTS: ReadonlySet<string> = new Set([
 ]);
 
 /** What one request sets. */
-interface OwnHeaders {
+export interface OwnHeaders {
+  /** The accepted media types. */
   readonly accept: string;
   readonly requestId: string;
   /** Default: that of the upstream. */
