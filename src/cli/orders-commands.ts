@@ -45,7 +45,6 @@ export function orderLines(orders: readonly ReturnType<typeof orderFields>[]): r
   return orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
 }
 
-/** An order in one line. */
 function orderLine(order: ReturnType<typeof orderFields>): string {
   const ends = order.ends_at === null ? '' : `, ends at ${order.ends_at}`;
   const until = `${order.paid_until === null ? '' : `, paid until ${order.paid_until}`}${ends}`;

@@ -1,7 +1,6 @@
 // The table of tier limits, the source for configuration, limiters, the Redis script, response headers, pages and docs. A new limit
 // over a known window is one more row.
 
-/** One limit of the table. */
 export interface LimitRow {
   /** Configuration field, metric label, and name in reports. */
   readonly name: string;

@@ -25,7 +25,6 @@ import { setLimitHeaders, UsageReservation } from './reservation/usage-reservati
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
 
-/** The routes of these calls. */
 export const STORED_ROUTES = Object.keys(STORED)
   .filter(isStoredAction)
   .map((action) => {

@@ -230,7 +230,6 @@ export function totalAmount(
   return counts === 'tokens' ? prompt + completion : requests;
 }
 
-/** A closing or a reopening. */
 export interface MonthEvent {
   readonly what: 'closed' | 'reopened';
   /** RFC 3339, UTC. */
@@ -241,7 +240,6 @@ export interface MonthEvent {
   readonly digest: string | null;
 }
 
-/** A month with usage. */
 export interface UsageMonth {
   /** `YYYY-MM` */
   readonly month: string;

@@ -13,7 +13,6 @@ export interface Script {
 export const COPY = readScript('copy.js');
 /** The page of a new key. */
 export const KEY = readScript('key.js');
-/** The account page. */
 export const ACCOUNT = readScript('charts.js', 'standing.js', 'account.js');
 
 function readScript(...names: readonly string[]): Script {

@@ -33,7 +33,6 @@ const BODY_INDENT = ' '.repeat(16);
 
 type Line = readonly [name: string, text: string];
 
-/** The line, where there is a text. */
 const lineOf = (name: string, text: string | false | null): readonly Line[] => (text ? [[name, text]] : []);
 
 function rows(lines: readonly Line[], indent: string): string {

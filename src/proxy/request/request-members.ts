@@ -23,7 +23,6 @@ export interface RequestScan {
   readonly documents: number;
   /** Spans of the additional members that the endpoint reads. */
   readonly others: ReadonlyMap<string, Span>;
-  /** Input tokens of the body. */
   readonly inputTokens: number;
   /** What base64 within texts has beyond that, if the model reads it as text. */
   readonly textTokens: number;

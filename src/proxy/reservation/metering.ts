@@ -45,7 +45,6 @@ interface MeteringOptions {
   readonly metrics: Metrics;
 }
 
-/** An open metering. */
 export type Metering = Awaited<ReturnType<typeof openMetering>>;
 
 /**

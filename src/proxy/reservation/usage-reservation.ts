@@ -28,7 +28,6 @@ interface ReservationRequest {
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'targets' | 'history'>;
   readonly scopes: Scopes;
-  /** The slot of this request. */
   readonly slot: RequestSlot;
   readonly estimate: Estimate;
   /** What has a price beside tokens. Default: one request. */

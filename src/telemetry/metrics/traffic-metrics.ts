@@ -10,7 +10,6 @@ export const DURATION_BUCKETS = [
 
 const FAILED_STATUSES = ['406', '500', '502', '503', '504'] as const;
 
-/** One request that has ended. */
 export interface EndedRequest {
   /** Its path in the router; undefined without a route. */
   readonly route: string | undefined;

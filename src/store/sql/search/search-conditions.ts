@@ -10,7 +10,6 @@ export const LAST = '\u{10ffff}';
 /** What searches need of a database. */
 export type Searched = Pick<SqlDatabase, 'reader' | 'byBytes' | 'hash' | 'ordersStreams'>;
 
-/** A condition of a search. */
 export interface Condition {
   /** A query for the ids of what it finds, by an index. */
   readonly ids: RawBuilder<unknown>;
