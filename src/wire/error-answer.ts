@@ -29,6 +29,9 @@ const TEXTS = [
   'faultstring',
   'status_msg',
   '__type',
+  'error_description',
+  // Of problem details (RFC 9457), where nothing says more.
+  'title',
 ] as const;
 /** Those that answers do not have. */
 const ERROR_TEXTS = ['detail', 'errors', 'error_msg', 'error_message', 'errorMessage'] as const;
@@ -69,20 +72,25 @@ export function isErrorObject(value: unknown, isWhole: boolean): boolean {
  * @param depth of an error within the text of another
  */
 export function readErrorAnswer(status: number, bytes: Buffer, depth = 0): ErrorAnswer {
-  const text = bytes.toString();
+  // Servers on .NET begin their errors with a byte order mark.
+  const text = bytes.toString().replace(/^\uFEFF/, '');
   const whole = parse(text);
   const json = whole === undefined ? eventData(text) : text;
   const parsed = whole ?? parse(json);
   const outer = Array.isArray(parsed) ? parsed[0] : parsed;
   const error = memberOf(outer, 'error');
   const levels = [memberOf(error, 'error'), error, outer, ...wrapped(outer)];
-  const message = levels.map((level) => textIn(level)).find((found) => found !== '');
+  const found = levels.map((level) => textIn(level)).filter((each) => each !== '');
+  // Where `error` is the name of the status, the text beside it says what is wrong: Spring, NestJS, OAuth.
+  const isPair = typeof error === 'string' && found.length > 1 && found[0] !== found[1];
+  const message = isPair ? `${found[0]}: ${found[1]}` : found[0];
   const isShaped = typeof memberOf(memberOf(parsed, 'error'), 'message') === 'string';
   const own = whole === undefined ? Buffer.from(json) : bytes;
   const words = namesOf(levels, ['code', 'type']);
   // OpenRouter quotes its vendor's answer in `raw`, Ollama and Google's endpoint in the text.
   const metadata = memberOf(error, 'metadata');
-  const quoted = [message, memberOf(metadata, 'raw')].filter((each) => typeof each === 'string');
+  const said = isPair ? found.slice(0, 2) : [message];
+  const quoted = [...said, memberOf(metadata, 'raw')].filter((each) => typeof each === 'string');
   const inner =
     depth === MAX_DEPTH
       ? []
@@ -157,11 +165,22 @@ function textIn(value: unknown, level = 0): string {
       .filter((text) => text !== '')
       .join('; ');
   }
-  const [text = ''] = TEXTS.map((name) => textIn(memberOf(value, name), level + 1)).filter(
-    (found) => found !== '',
-  );
+  const [text = ''] = TEXTS.map((name) => {
+    const member = memberOf(value, name);
+    return textIn(member, level + 1) || (name === 'errors' ? textsByField(member, level + 1) : '');
+  }).filter((found) => found !== '');
   const place = memberOf(value, 'loc');
   return text !== '' && Array.isArray(place) ? `${place.join('.')}: ${text}` : text;
+}
+
+/** The messages in an object with a list for each field of the request, as ASP.NET, Laravel and Rails write it. */
+function textsByField(value: unknown, level: number): string {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return '';
+  return Object.entries(value)
+    .map(([field, each]) => [field, textIn(each, level)])
+    .filter(([, text]) => text !== '')
+    .map((pair) => pair.join(': '))
+    .join('; ');
 }
 
 /** An own member of any value; undefined if there is none. */

@@ -86,6 +86,40 @@ describe('a body', () => {
     });
   });
 
+  test.each([
+    ['a byte order mark before it', '\ufeff{"error":"boom"}', 'boom'],
+    [
+      'Spring',
+      '{"timestamp":"t","status":400,"error":"Bad Request","message":"n must be 1","path":"/v1"}',
+      'Bad Request: n must be 1',
+    ],
+    [
+      'NestJS',
+      '{"statusCode":400,"message":["n is 0","m is null"],"error":"Bad Request"}',
+      'Bad Request: n is 0; m is null',
+    ],
+    [
+      'OAuth',
+      '{"error":"invalid_grant","error_description":"The code is old."}',
+      'invalid_grant: The code is old.',
+    ],
+    ['one text twice', '{"error":"boom","message":"boom"}', 'boom'],
+    [
+      'ASP.NET',
+      '{"type":"https://x","title":"Validation failed.","status":400,"errors":{"n":["too large","odd"],"m":["missing"]}}',
+      'n: too large; odd; m: missing',
+    ],
+    ['problem details', '{"type":"about:blank","title":"Not Found","status":404}', 'Not Found'],
+  ])('has the whole text of other shapes: %s', (_, body, message) => {
+    const shown = JSON.parse(judge(400, body).verbatim?.body.toString() ?? '');
+    expect(shown).toMatchObject({ error: { message } });
+  });
+
+  test('with a byte order mark before an error object is shown as it is', () => {
+    const body = `\ufeff${OBJECT}`;
+    expect(judge(400, body).verbatim?.body.toString()).toBe(body);
+  });
+
   test('of a refused credential is never shown', () => {
     const permission = '{"error":{"message":"m","type":"permission_error"}}';
     for (const [status, body] of [
