@@ -177,9 +177,8 @@ export class RedisClient {
   #unavailableError(): RedisUnavailable {
     const isClosed = this.#closing.signal.aborted;
     this.#options.metrics?.onCall(isClosed ? 'closed' : 'away');
-    return isClosed
-      ? new RedisUnavailable('closed', 'the Redis client was closed')
-      : new RedisUnavailable('away', 'Redis is unavailable', this.#cause);
+    if (isClosed) return new RedisUnavailable('closed', 'the Redis client was closed');
+    return new RedisUnavailable('away', 'Redis is unavailable', this.#cause);
   }
 
   /** Opens connections until one passes the probe. The first attempt starts after `waitMs`. */
@@ -203,7 +202,7 @@ export class RedisClient {
       } catch (error) {
         if (isConnected && error instanceof DeadlinePassed) this.#noteLateAnswer();
         this.#cause = plainError(error);
-        if (!isLogged && !signal.aborted) this.#warn('cannot connect to Redis; retrying');
+        if (!isLogged && !signal.aborted) this.#warn('cannot connect to Redis');
         isLogged = true;
       }
     }
@@ -273,7 +272,7 @@ export class RedisClient {
     if (this.#link !== link) return;
     this.#link = undefined;
     this.#isOverdue = false;
-    this.#cause = cause;
+    this.#cause = plainError(cause);
     clearInterval(this.#heartbeat);
     link.destroy();
     this.#options.metrics?.onState(false);
@@ -285,7 +284,8 @@ export class RedisClient {
   }
 
   #warn(text: string): void {
-    this.#options.logger.warn({ redis: redisHosts(this.#address), err: this.#cause }, text);
+    const meaning = 'until it is back, limits are counted per process, and a revoked key may work for 5 s';
+    this.#options.logger.warn({ redis: redisHosts(this.#address), err: this.#cause }, `${text}; ${meaning}`);
   }
 
   #notify(listeners: ReadonlySet<() => void>): void {

@@ -54,6 +54,11 @@ describe('during start', { timeout: REDIS_TIMEOUT }, () => {
     expect(ups).toBe(1);
     // One line for the whole outage, and one for its end.
     expect(recorded.log().trim().split('\n')).toHaveLength(2);
+    await server.kill();
+    await until(() => !client.isUp, 'Redis to be lost');
+    // What it means is said both times, and the stack of a connection that ended says nothing.
+    expect(recorded.log().match(/limits are counted per process/g)).toHaveLength(2);
+    expect(recorded.log()).not.toContain('"stack"');
   });
 
   test('a silent Redis does not block `start` either', async () => {
