@@ -119,7 +119,7 @@ describe('opening a SQLite store', () => {
       /cannot open the store .*text: file is not a database/,
     );
     mkdirSync(dir.file('folder'));
-    await expect(open(dir.file('folder'))).rejects.toThrow(StoreOpenError);
+    await expect(open(dir.file('folder'))).rejects.toThrow(/folder: it is a directory; name a file in it$/);
     await expect(open(join(dir.file('text'), 'below'))).rejects.toThrow(StoreOpenError);
     for (const path of ['', ':memory:', 'file:x?mode=memory'])
       await expect(open(path)).rejects.toThrow(/path of a file/);

@@ -3,7 +3,7 @@
 // Writes use one connection, one transaction at a time. Reads use another, which in WAL mode always sees the last commit and
 // never waits for a writer. Commits are durable (synchronous=FULL): with NORMAL, a power failure could lose acknowledged
 // commits, and a lost key cannot be shown again.
-import { closeSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
@@ -148,6 +148,8 @@ async function tryFolder(folder: string, deadline: number, opened: DatabaseSync[
 function fileOf(path: string): string {
   if (path === '' || path.startsWith(':') || path.startsWith('file:'))
     throw new StoreOpenError(`a SQLite store needs the path of a file, not ${JSON.stringify(path)}`);
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true)
+    throw new StoreOpenError(`cannot open the store ${path}: it is a directory; name a file in it`);
   return resolve(path);
 }
 

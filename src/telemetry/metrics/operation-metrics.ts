@@ -50,7 +50,7 @@ export function configMetrics(catalogue: MetricCatalogue) {
 export function overloadMetrics(catalogue: MetricCatalogue, droppedLines: () => number) {
   catalogue.area('Overload');
   catalogue.readCounter('tollgate_log_lines_dropped_total', droppedLines, {
-    meaning: 'Log lines dropped because stdout was not read in time.',
+    meaning: 'Log lines dropped because stdout was not read in time or could not be written.',
   });
   return {
     refused: catalogue.counter('tollgate_overload_refused_total', {
