@@ -52,14 +52,19 @@ export function readFields(bytes: Buffer, start: number, end: number): SseFields
   return { values, event };
 }
 
-/** @returns null if the event has no data; a copy if it has several data lines */
+/** @returns null if the event has no data, or only blanks; a copy if it has several data lines */
 export function dataOf(bytes: Buffer, values: readonly number[]): SseData | null {
   const [start, end] = values;
   if (start === undefined || end === undefined) return null;
   const isDone = bytesStartWith(bytes, DONE, start, end);
-  if (values.length === 2) return { bytes, start, end, isDone };
+  if (values.length === 2) return isBlank(bytes, start, end) ? null : { bytes, start, end, isDone };
   const joined = joinLines(bytes, values);
-  return { bytes: joined, start: 0, end: joined.length, isDone };
+  return isBlank(joined, 0, joined.length) ? null : { bytes: joined, start: 0, end: joined.length, isDone };
+}
+
+function isBlank(bytes: Buffer, start: number, end: number): boolean {
+  for (let at = start; at < end; at++) if ((bytes[at] ?? 0) > SPACE) return false;
+  return true;
 }
 
 /** Maps a span of a token in the data to the frame. A token is always within one line. */
@@ -130,11 +135,11 @@ function joinLines(bytes: Buffer, values: readonly number[]): Buffer {
 }
 
 /**
- * Lines that no stream of this API has: `id` and `retry`, and an `event` without data. After an `id`, one of the official SDKs takes
- * every comment for an empty event and fails; it fails at once on a lone `retry`. Clients cannot resume these streams, so the lines
- * are not forwarded.
+ * Lines that no stream of this API has: `id` and `retry`, and an `event` without data, or with blank data, which the SDKs fail to
+ * parse. After an `id`, one of the official SDKs takes every comment for an empty event and fails; it fails at once on a lone `retry`.
+ * Clients cannot resume these streams, so the lines are not forwarded.
  *
- * @param isDataless whether the frame in `[start, end)` has no data line
+ * @param isDataless whether the frame in `[start, end)` has no data
  * @param hasCr whether it may contain a CR
  * @returns the lines to omit, each with its line end, in order; `all` if only blank lines would remain; undefined if there are none
  */
@@ -146,7 +151,7 @@ export function surplusFields(
   hasCr: boolean,
 ): Span[] | 'all' | undefined {
   // Nearly every frame is one data line, whose line end is the last but one byte.
-  if (bytes[start] === LETTER_D && !hasCr && isOneLine(bytes, start, end)) return undefined;
+  if (bytes[start] === LETTER_D && !hasCr && !isDataless && isOneLine(bytes, start, end)) return undefined;
   let surplus: Span[] | undefined;
   let isBlank = true;
   for (let pos = start; pos < end; ) {
@@ -156,7 +161,8 @@ export function surplusFields(
     const isSurplus =
       fieldValue(bytes, ID, pos, lineEnd) >= 0 ||
       fieldValue(bytes, RETRY, pos, lineEnd) >= 0 ||
-      (isDataless && fieldValue(bytes, EVENT, pos, lineEnd) >= 0);
+      (isDataless &&
+        (fieldValue(bytes, EVENT, pos, lineEnd) >= 0 || fieldValue(bytes, DATA, pos, lineEnd) >= 0));
     if (isSurplus) {
       surplus ??= [];
       surplus.push({ start: pos, end: next });

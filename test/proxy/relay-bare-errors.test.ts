@@ -157,6 +157,18 @@ describe('an error object without a wrapper', () => {
     expect([answer.status, answer.json()]).toMatchObject([400, { error: { message: 'too long' } }]);
   });
 
+  test.each(['event: error\n\n', 'event: error\ndata:\n\n'])(
+    '(%j) without any text is one',
+    async (error) => {
+      const output = frame(contentChunk('x', { model: 'test-model' }));
+      const late = await answered(sse([output, error], { done: false }), chatRequest({ stream: true }));
+      expect(late.frames().at(-1)).toMatch(/^data: \{"error":\{"message":"The upstream reported an error\."/);
+      expect(await gateway.accessLine(late)).toMatchObject({ outcome: 'upstream_error' });
+      const early = await answered(sse([error, output], { done: false }), chatRequest({ stream: true }));
+      expect(early.status).toBe(502);
+    },
+  );
+
   test('is one among events with types, first and later', async () => {
     const ask = { model: 'test-model', input: 'x', stream: true };
     const [created, ...events] = responseEvents().map(eventFrame);

@@ -200,6 +200,8 @@ describe('lines that a chat stream does not have', () => {
     ['a lone retry', `retry: 3000\n\n${X}`, X],
     ['a lone id', `${X}id: 1\n\n${X}`, X + X],
     ['an event without data', `${X}event: ping\n\n`, X],
+    ['an event whose data is empty', `data:\n\n${X}event: ping\ndata: \n\ndata\n\n`, X],
+    ['empty data beside a comment', `: c\ndata:\n\n${X}`, `: c\n\n${X}`],
     ['an id with data', `id: 7\n${X}`, X],
     [
       'an id behind data, and the model',

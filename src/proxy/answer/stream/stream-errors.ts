@@ -41,14 +41,16 @@ export class StreamErrors {
   }
 
   /**
-   * Replaces an error frame that quotes a credential, or that SDKs would not recognize (no `error` wrapper; keeps the upstream's text).
+   * Replaces an error frame that quotes a credential, that has no data, or that SDKs would not recognize (no `error` wrapper; keeps the
+   * upstream's text).
    * @returns undefined to leave it unchanged
    */
   replacementOf(frame: Buffer): Buffer | undefined {
     if (this.#relayed === undefined) return undefined;
     const { source, reader } = this.#options;
-    if (source.quotesCredential?.(frame) === true) return this.frameOf(this.#relayed);
-    const message = textOfBareError(frame, dataText(frame), reader !== undefined);
+    const text = dataText(frame);
+    if (text.trim() === '' || source.quotesCredential?.(frame) === true) return this.frameOf(this.#relayed);
+    const message = textOfBareError(frame, text, reader !== undefined);
     return message === undefined ? undefined : this.frameOf(new GatewayError('upstream_error', message));
   }
 
