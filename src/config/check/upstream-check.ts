@@ -1,6 +1,7 @@
 // Checks of each upstream by itself, and whether anything uses it.
 import { isLoopback, readBaseUrl } from '../schema/addresses.ts';
-import { checkAuth } from './auth-check.ts';
+import { AUTH_KINDS } from '../schema/auth-schema.ts';
+import { quote } from '../source/schema-issues.ts';
 import type { ConfigField } from './config-field.ts';
 import { checkTls } from './outbound-check.ts';
 
@@ -19,6 +20,8 @@ const VENDOR_PATHS: readonly (readonly [host: RegExp, paths: RegExp, shown: stri
     '/v1/projects/PROJECT/locations/LOCATION/endpoints/openapi',
   ],
 ];
+
+const PROOFS = ['client_secret', 'private_key', 'assertion'] as const;
 
 /** What is wrong with the path of a known vendor's base URL; undefined for a right one and for other hosts. */
 function vendorBase({ hostname, pathname }: URL): string | undefined {
@@ -76,6 +79,31 @@ export function checkUpstream(upstream: ConfigField): void {
     has('api_key') || has('auth') || headers.some(({ name }) => /auth|key|token/i.test(name));
   if (url.protocol === 'http:' && credential && !isLoopback(url))
     base.warn('sends its credential over plain http to another machine');
+}
+
+/** Of `auth` across its fields: one kind, one proof of identity, no second credential. */
+function checkAuth(upstream: ConfigField): void {
+  const auth = upstream.at('auth');
+  if (auth.node?.kind !== 'branch') return;
+  const { entries } = auth.node;
+  const kinds = AUTH_KINDS.filter((kind) => entries.has(kind));
+  if (kinds.length !== 1) auth.key.fault(`needs exactly one of ${quote(AUTH_KINDS)}`);
+  for (const field of ['api_key', 'builtin'])
+    if (upstream.at(field).isGiven)
+      auth.key.fault(`and \`${field}\` are mutually exclusive; remove one of them`);
+  const oauth2 = auth.at('oauth2');
+  if (oauth2.node?.kind === 'branch') {
+    const proofs = PROOFS.filter((name) => oauth2.at(name).isGiven);
+    if (proofs.length !== 1) auth.key.fault(`needs exactly one of ${quote(PROOFS)}`, 'oauth2');
+    const url = oauth2.at('token_url');
+    if (url.url?.protocol === 'http:' && !isLoopback(url.url))
+      url.warn('sends its credential over plain http to another machine');
+  }
+  const azure = auth.at('azure');
+  for (const name of azure.at('client_secret').isGiven ? ['tenant_id', 'client_id'] : [])
+    if (!azure.at(name).isGiven) auth.key.fault(`needs a \`${name}\` for its \`client_secret\``, 'azure');
+  const run = auth.at('command', 'run');
+  if (run.node?.kind === 'list' && run.items.length === 0) run.key.fault('needs a program');
 }
 
 /** The earlier name of `body`. */
