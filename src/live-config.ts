@@ -1,5 +1,5 @@
 // The configuration in force: applied at the start, and whenever its file changes, to the components that it reaches while they run.
-import { TierWatch } from './auth/records/unoffered-tiers.ts';
+import { tierWatch } from './auth/records/unoffered-tiers.ts';
 import { stripePackage } from './billing/stripe/stripe-package.ts';
 import type { Config, DynamicConfig } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';
@@ -52,7 +52,7 @@ export function followConfiguration(
   { metrics, outbound, routing, currency, store, server, adminServer }: LiveComponents,
 ) {
   let url: string | undefined;
-  const tierWatch = new TierWatch({ store: store.organisation, logger });
+  const warnOfTiers = tierWatch(store.organisation, logger);
   const apply = ({ dynamic }: Config) => {
     currency.reload(dynamic.currency);
     const { certificate } = dynamic;
@@ -62,7 +62,7 @@ export function followConfiguration(
     const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
     outbound.replace(dynamic.outbound);
-    void tierWatch.follow(dynamic.tiers);
+    void warnOfTiers(dynamic.tiers);
     server.writeStall = dynamic.stream.write_stall;
   };
   const common = { files, logger, metrics: metrics.config };

@@ -5,33 +5,21 @@ import { EXPIRY_WARNING_MS } from './identify.ts';
 
 const INTERVAL_MS = 10 * 60_000;
 
-interface ExpiringKeysOptions {
-  readonly store: Pick<OrganisationStore, 'countExpiring'>;
-  readonly metrics: Pick<Metrics, 'expiringKeys'>;
-}
-
-export class ExpiringKeys {
-  readonly #options: ExpiringKeysOptions;
-  readonly #timer: NodeJS.Timeout;
-
-  constructor(options: ExpiringKeysOptions) {
-    this.#options = options;
-    this.#timer = setInterval(() => void this.count(), INTERVAL_MS).unref();
-  }
-
-  /** Never rejects: without the store, the gauge keeps its value. */
-  async count(): Promise<void> {
-    const { store, metrics } = this.#options;
+/** Counts now and then regularly. Without the store, the gauge keeps its value. @returns stops it */
+export function countExpiringKeys(
+  store: Pick<OrganisationStore, 'countExpiring'>,
+  gauge: Metrics['expiringKeys'],
+): () => void {
+  const count = async (): Promise<void> => {
     const now = Date.now();
     const at = (ms: number) => new Date(ms).toISOString();
     try {
-      metrics.expiringKeys.set(await store.countExpiring(at(now), at(now + EXPIRY_WARNING_MS)));
+      gauge.set(await store.countExpiring(at(now), at(now + EXPIRY_WARNING_MS)));
     } catch {
       // The change feed reports a store that is unavailable.
     }
-  }
-
-  stop(): void {
-    clearInterval(this.#timer);
-  }
+  };
+  void count();
+  const timer = setInterval(() => void count(), INTERVAL_MS).unref();
+  return () => clearInterval(timer);
 }

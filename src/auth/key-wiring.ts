@@ -8,7 +8,7 @@ import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Authenticator } from './authenticator.ts';
-import { ExpiringKeys } from './expiring-keys.ts';
+import { countExpiringKeys } from './expiring-keys.ts';
 import { Hasher } from './hashing/hasher.ts';
 import { openSecret } from './hashing/hashing-secret.ts';
 import { KeyIssuer } from './key-issuer.ts';
@@ -63,10 +63,9 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   const redis = url === undefined ? undefined : new RedisClient({ url, logger, metrics: metrics.redis });
   const shared = redis && new SharedRecords({ redis, secret, metrics });
   const uses = new KeyUses({ store: store.organisation, logger });
-  const expiring = new ExpiringKeys({ store: store.organisation, metrics });
-  void expiring.count();
+  const stopCounting = countExpiringKeys(store.organisation, metrics.expiringKeys);
   const stopUpkeep = async () => {
-    expiring.stop();
+    stopCounting();
     await uses.close();
   };
   const parts = { store, shared, onFirstUse, uses, secret, hasher, metrics, failuresPerMinute };

@@ -23,27 +23,17 @@ export function unofferedWarnings(
   });
 }
 
-interface TierWatchOptions {
-  readonly store: Pick<OrganisationStore, 'countHolders'>;
-  readonly logger: Pick<Logger, 'warn'>;
-}
-
-/** Follows the configuration of a running process. */
-export class TierWatch {
-  readonly #options: TierWatchOptions;
-  #checked = '';
-
-  constructor(options: TierWatchOptions) {
-    this.#options = options;
-  }
-
-  /** Call with the tiers of each configuration that is applied. Never rejects. */
-  async follow(tiers: DynamicConfig['tiers']): Promise<void> {
-    const { store, logger } = this.#options;
+/** @returns call it with the tiers of each configuration that is applied; it never rejects */
+export function tierWatch(
+  store: Pick<OrganisationStore, 'countHolders'>,
+  logger: Pick<Logger, 'warn'>,
+): (tiers: DynamicConfig['tiers']) => Promise<void> {
+  let checked = '';
+  return async (tiers) => {
     const missing = unofferedTiers(tiers);
     // Files that the configuration refers to are applied often.
-    if (missing.join() === this.#checked) return;
-    this.#checked = missing.join();
+    if (missing.join() === checked) return;
+    checked = missing.join();
     if (missing.length === 0) return;
     try {
       const holders = await store.countHolders(missing);
@@ -51,5 +41,5 @@ export class TierWatch {
     } catch (error) {
       logger.warn({ err: error }, 'failed to count the holders of tiers that `tiers` does not list');
     }
-  }
+  };
 }
