@@ -56,7 +56,7 @@ export class Session {
   #isSentToClient = false;
   #isSentToUpstream = false;
   #stopStall = () => {};
-  #resolve: (end: SessionEnd) => void = () => {};
+  readonly #ended = Promise.withResolvers<SessionEnd>();
   #clientIsGone = false;
   #upstreamIsGone = false;
   /** Forwarded bytes of the two sides, with their framing. */
@@ -85,30 +85,28 @@ export class Session {
   /** @returns its end, when the client's connection is closed; the upstream's connection closes a moment later */
   run(): Promise<SessionEnd> {
     const { exchange, client, early, head, upstream, limits } = this.#options;
-    return new Promise((resolve) => {
-      this.#resolve = resolve;
-      client.on('data', (bytes: Buffer) => this.#receive(bytes));
-      client.once('end', () => this.#clientEnded());
-      client.on('drain', () => this.#drained());
-      // Before the server's listener, which writes the log line.
-      client.prependOnceListener('close', () => this.#clientClosed());
-      const { fromUpstream: change } = this.#options;
-      upstream.on('data', (bytes: Buffer) => this.#send(change === undefined ? bytes : change(bytes)));
-      upstream.once('end', () => this.#upstreamEnded());
-      upstream.once('close', () => this.#upstreamEnded());
-      upstream.on('drain', () => client.resume());
-      // 'close' follows.
-      upstream.on('error', () => undefined);
-      client.setNoDelay(true).setKeepAlive(true, 30_000);
-      exchange.onStop(this.#onStop);
-      this.#timers.after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
-      this.#timers.watchIdle(limits.idle, () => this.close(1001, 'session was idle', 'ok'));
-      if (head !== '') client.write(head);
-      client.resume();
-      if (early.length > 0) this.#receive(early);
-      if (exchange.stopReason !== undefined) this.#onStop(exchange.stopReason);
-      if (client.destroyed) this.#clientClosed();
-    });
+    client.on('data', (bytes: Buffer) => this.#receive(bytes));
+    client.once('end', () => this.#clientEnded());
+    client.on('drain', () => this.#drained());
+    // Before the server's listener, which writes the log line.
+    client.prependOnceListener('close', () => this.#clientClosed());
+    const { fromUpstream: change } = this.#options;
+    upstream.on('data', (bytes: Buffer) => this.#send(change === undefined ? bytes : change(bytes)));
+    upstream.once('end', () => this.#upstreamEnded());
+    upstream.once('close', () => this.#upstreamEnded());
+    upstream.on('drain', () => client.resume());
+    // 'close' follows.
+    upstream.on('error', () => undefined);
+    client.setNoDelay(true).setKeepAlive(true, 30_000);
+    exchange.onStop(this.#onStop);
+    this.#timers.after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
+    this.#timers.watchIdle(limits.idle, () => this.close(1001, 'session was idle', 'ok'));
+    if (head !== '') client.write(head);
+    client.resume();
+    if (early.length > 0) this.#receive(early);
+    if (exchange.stopReason !== undefined) this.#onStop(exchange.stopReason);
+    if (client.destroyed) this.#clientClosed();
+    return this.#ended.promise;
   }
 
   /**
@@ -269,7 +267,7 @@ export class Session {
     usage.end();
     upstream.end(() => upstream.destroy());
     setTimeout(() => upstream.destroy(), CUT_MS).unref();
-    if (this.#end !== undefined) this.#resolve(this.#end);
+    if (this.#end !== undefined) this.#ended.resolve(this.#end);
   }
 
   #drained(): void {

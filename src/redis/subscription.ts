@@ -38,7 +38,7 @@ export class Subscription {
   /** When the server last sent something, by `now`. */
   #activeAt = 0;
   #running: Promise<void> | undefined;
-  #firstLink: () => void = () => {};
+  readonly #firstLink = Promise.withResolvers<void>();
 
   /** @throws Error for an invalid URL; the message does not quote it */
   constructor(options: SubscriptionOptions) {
@@ -56,11 +56,10 @@ export class Subscription {
   /** Starts to connect and keeps trying until `close`. Resolves when subscribed or after `startMs`; never rejects. Call it once. */
   async start(): Promise<void> {
     if (this.#running !== undefined || this.#closing.signal.aborted) return;
-    const linked = new Promise<void>((resolve) => {
-      this.#firstLink = resolve;
-    });
     this.#running = this.#run();
-    await inTime(linked, 'Redis', this.#options.startMs, this.#closing.signal).catch(() => {});
+    await inTime(this.#firstLink.promise, 'Redis', this.#options.startMs, this.#closing.signal).catch(
+      () => {},
+    );
   }
 
   /** Closes the connection at once. `onLost` is not called afterwards. */
@@ -156,7 +155,7 @@ export class Subscription {
     this.#backoff.succeeded();
     this.#options.logger.info({ redis: redisHosts(this.#address) }, 'subscribed to Redis');
     this.#call(() => this.#options.onRestored?.());
-    this.#firstLink();
+    this.#firstLink.resolve();
   }
 
   #unlink(cause: Error): void {
