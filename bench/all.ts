@@ -38,7 +38,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     blocks: ['replicas'],
     words: ['bench/replicas.ts'],
     short: ['--rounds', '1', '--requests', '200'],
-    minutes: 2.5,
+    minutes: 4,
   },
   {
     blocks: ['workers'],
