@@ -11,6 +11,7 @@ import { cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
 import { circumstances, loadBefore } from './machine.ts';
 import { wholeNumber } from './options.ts';
+import type { Processes } from './processes.ts';
 import { isWholeRun, publishSection } from './publish.ts';
 import { requestRound } from './round.ts';
 import { type Section, tableOf } from './section.ts';
@@ -31,7 +32,7 @@ const ROUND_MS = 4_000;
 /** The lengths of a run that counts. */
 const WHOLE = { replicas: 3, rounds: 7, requests: 25_000 };
 /** All are compared, so all are warm: with fewer, the threads of the compiler use more than what is compared. */
-const WARM_UP_REQUESTS = 150_000;
+const WARM_UP_REQUESTS = 100_000;
 const ALONE = 'one process, SQLite';
 const SECRET = 'a secret of the bench';
 const pids = z.array(z.object({ pid: z.number() }));
@@ -74,32 +75,40 @@ function usedBy(pid: number): number {
   }
 }
 
-/** CPU microseconds that their processes have used so far. */
-const cpuOf = (gateways: readonly GatewaySubject[]) =>
-  gateways.flatMap(({ pids }) => pids).reduce((sum, pid) => sum + cpuMicroseconds(pid), 0);
+interface Load {
+  readonly connections: number;
+  readonly requests: number;
+}
 
-/**
- * The same load on the process alone and on each replica, all at once, so that what else the machine does concerns all alike.
- * It ends when the stores have all usage: a round pays for what it causes.
- */
+/** Loads one gateway until its store has all usage: a round pays for what it causes, but not for an attempt that is repeated. */
+async function loadOn(processes: Processes, gateway: GatewaySubject, load: Load) {
+  const used = () => gateway.pids.reduce((sum, pid) => sum + cpuMicroseconds(pid), 0);
+  const asked = { kind: 'closed', ms: ROUND_MS, pace: null, ...load } as const;
+  const { requests, cpu_us } = await requestRound(processes, gateway, asked);
+  const ended = used();
+  await usageWritten(gateway);
+  const answered = requests ?? 0;
+  return { answered, cpu: answered * (cpu_us ?? Number.NaN) + used() - ended };
+}
+
+/** The same load on the process alone and on each replica, all at once, so that what else the machine does concerns all alike. */
 async function round(
   { processes, gateway }: Bench,
   replicas: readonly GatewaySubject[],
   requests: number,
   shared: Shared,
 ): Promise<{ readonly alone: Sample; readonly fleet: Sample & { readonly of_one: number } }> {
-  const all = [gateway, ...replicas];
-  const connections = Math.ceil(CONCURRENCY / replicas.length);
-  const asked = { kind: 'closed', ms: ROUND_MS, requests, pace: null, connections } as const;
-  await Promise.all(all.map(usageWritten));
-  const [before, aloneBefore, fleetBefore] = [await shared.used(), cpuOf([gateway]), cpuOf(replicas)];
-  const samples = await Promise.all(all.map((each) => requestRound(processes, each, asked)));
-  await Promise.all(all.map(usageWritten));
-  const [aloneUsed, fleetUsed] = [cpuOf([gateway]) - aloneBefore, cpuOf(replicas) - fleetBefore];
+  const load = { connections: Math.ceil(CONCURRENCY / replicas.length), requests };
+  await Promise.all([gateway, ...replicas].map(usageWritten));
+  const before = await shared.used();
+  const [alone, ...ofReplicas] = await Promise.all([
+    loadOn(processes, gateway, load),
+    ...replicas.map((each) => loadOn(processes, each, load)),
+  ]);
   const after = await shared.used();
-  const [ofAlone = 0, ...ofReplicas] = samples.map(({ requests }) => requests ?? 0);
-  const answered = ofReplicas.reduce((sum, requests) => sum + requests, 0);
-  const [aloneCpu, fleetCpu] = [aloneUsed / ofAlone, fleetUsed / answered];
+  const answered = ofReplicas.reduce((sum, each) => sum + each.answered, 0);
+  const aloneCpu = alone.cpu / alone.answered;
+  const fleetCpu = ofReplicas.reduce((sum, { cpu }) => sum + cpu, 0) / answered;
   return {
     alone: { cpu_us: aloneCpu },
     fleet: {
@@ -121,7 +130,7 @@ interface Options {
 async function measure(bench: Bench, { replicas: most, rounds, requests }: Options): Promise<Section> {
   await using stack = new AsyncDisposableStack();
   const shared = await openShared(stack);
-  const warm = Math.min(WARM_UP_REQUESTS, 6 * requests);
+  const warm = Math.min(WARM_UP_REQUESTS, 4 * requests);
   const replicas: GatewaySubject[] = [];
   for (let number = 1; number <= most; number += 1) {
     const [first] = replicas;
@@ -134,7 +143,7 @@ async function measure(bench: Bench, { replicas: most, rounds, requests }: Optio
     });
     replicas.push(replica);
   }
-  await Promise.all([bench.gateway, ...replicas].map((each) => warmUp(bench.processes, each, warm)));
+  for (const each of [bench.gateway, ...replicas]) await warmUp(bench.processes, each, warm);
   const fleets = replicas.map((_, index) => replicas.slice(0, index + 1));
   const results = new Map<string, Sample[]>([ALONE, ...fleets.map(nameOf)].map((name) => [name, []]));
   for (let number = 1; number <= rounds; number += 1) {
