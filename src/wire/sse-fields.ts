@@ -137,11 +137,12 @@ function joinLines(bytes: Buffer, values: readonly number[]): Buffer {
 /**
  * Lines that no stream of this API has: `id` and `retry`, and an `event` without data, or with blank data, which the SDKs fail to
  * parse. After an `id`, one of the official SDKs takes every comment for an empty event and fails; it fails at once on a lone `retry`.
- * Clients cannot resume these streams, so the lines are not forwarded.
+ * Clients cannot resume these streams, so the lines are not forwarded. Nor is a byte order mark, with which the Python SDK loses the
+ * first event.
  *
  * @param isDataless whether the frame in `[start, end)` has no data
  * @param hasCr whether it may contain a CR
- * @returns the lines to omit, each with its line end, in order; `all` if only blank lines would remain; undefined if there are none
+ * @returns what to omit, lines each with its line end, in order; `all` if only blank lines would remain; undefined if there are none
  */
 export function surplusFields(
   bytes: Buffer,
@@ -152,9 +153,10 @@ export function surplusFields(
 ): Span[] | 'all' | undefined {
   // Nearly every frame is one data line, whose line end is the last but one byte.
   if (bytes[start] === LETTER_D && !hasCr && !isDataless && isOneLine(bytes, start, end)) return undefined;
-  let surplus: Span[] | undefined;
+  const first = bytesStartWith(bytes, BOM, start, end) ? start + BOM.length : start;
+  let surplus: Span[] | undefined = first > start ? [{ start, end: first }] : undefined;
   let isBlank = true;
-  for (let pos = start; pos < end; ) {
+  for (let pos = first; pos < end; ) {
     const lineEnd = endOfLine(bytes, pos, end);
     let next = Math.min(lineEnd + 1, end);
     if (bytes[lineEnd] === CR && bytes[next] === LF && next < end) next++;

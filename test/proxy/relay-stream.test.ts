@@ -202,6 +202,8 @@ describe('lines that a chat stream does not have', () => {
     ['an event without data', `${X}event: ping\n\n`, X],
     ['an event whose data is empty', `data:\n\n${X}event: ping\ndata: \n\ndata\n\n`, X],
     ['empty data beside a comment', `: c\ndata:\n\n${X}`, `: c\n\n${X}`],
+    ['a byte order mark', `\ufeff${X}`, X],
+    ['a byte order mark before a comment', `\ufeff: c\n\n${X}`, `: c\n\n${X}`],
     ['an id with data', `id: 7\n${X}`, X],
     [
       'an id behind data, and the model',
