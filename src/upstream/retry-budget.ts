@@ -37,9 +37,9 @@ export class RetryBudget {
     this.#floorAt = now();
   }
 
-  /** Records a first attempt. */
-  deposit(): void {
-    this.#deposits.add(this.#now(), this.#share());
+  /** Records a first attempt. @param now monotonic milliseconds */
+  deposit(now = this.#now()): void {
+    this.#deposits.add(now, this.#share());
   }
 
   /** @returns whether an extra attempt is allowed; if so, it is charged */

@@ -324,7 +324,8 @@ describe('Deadlines', () => {
       limits,
       (which) => passed.push(which),
       { set, clear, now: () => now },
-      searchMs,
+      now,
+      searchMs === undefined ? undefined : now + searchMs,
     );
     return { deadlines, advance, passed, pending: () => entries.size };
   }

@@ -102,7 +102,9 @@ export class AcceptQueue {
 
   /** Whether connections were rejected in the last seconds. */
   get isOverloaded(): boolean {
-    return this.#now() - this.#rejectedAt < OVERLOADED_MS;
+    // Asked for each request, and nearly always false: the clock is read only after a rejection.
+    const at = this.#rejectedAt;
+    return at !== Number.NEGATIVE_INFINITY && this.#now() - at < OVERLOADED_MS;
   }
 
   /** Milliseconds that the connection accepted last waited at least. */

@@ -76,8 +76,9 @@ export async function readBody(
   return await new Promise<Buffer>((resolve, reject) => {
     const body = new BodyBuffer(limit, createDecoder === undefined ? expected : undefined, large);
     let admission: 'due' | 'pending' | 'granted' = admit === undefined ? 'granted' : 'due';
-    const started = performance.now();
-    let last = started;
+    /** When its time began; 0 before, and for most bodies to their end. */
+    let started = 0;
+    let last = 0;
     let received = 0;
     let pacing: BodyPacing | undefined;
     let decoder: Transform | undefined;
@@ -110,11 +111,13 @@ export async function readBody(
       if (isInQueue) queue?.leave();
       isInQueue = false;
     };
-    const store = (piece: Buffer, now: number) => {
+    const store = (piece: Buffer) => {
       // `push` may free the piece's memory.
       const { length } = piece;
+      const isLarge = body.size + length > LARGE_BODY;
+      const now = isLarge ? performance.now() : 0;
       if (!body.push(piece)) settle(bodyTooLarge(limit));
-      else if (body.size > LARGE_BODY && !isOver) {
+      else if (isLarge && !isOver) {
         exchange.isLarge = true;
         pacing ??= new BodyPacing();
         pacing.record(length, performance.now() - now);
@@ -140,9 +143,9 @@ export async function readBody(
       );
     };
     const onData = (piece: Buffer) => {
-      last = performance.now();
+      if (started !== 0) last = performance.now();
       received += piece.length;
-      if (createDecoder === undefined) store(piece, last);
+      if (createDecoder === undefined) store(piece);
       else if (received > limit) settle(bodyTooLarge(limit));
       else if (decoder === undefined) queued.push(piece);
       else if (!decoder.write(piece)) {
@@ -171,7 +174,7 @@ export async function readBody(
     const decode = (transform: Transform) => {
       decoder = transform;
       return transform
-        .on('data', (piece: Buffer) => store(piece, performance.now()))
+        .on('data', (piece: Buffer) => store(piece))
         .once('end', finish)
         .once('error', (cause) => settle(new GatewayError('corrupt_content_encoding', undefined, { cause })));
     };
@@ -185,7 +188,9 @@ export async function readBody(
     };
     // Most bodies have arrived already and need no timer.
     batchWrite(() => {
-      if (!isOver) stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
+      if (isOver) return;
+      started = last = performance.now();
+      stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
     });
 
     if (createDecoder !== undefined && queue === undefined) decode(createDecoder());

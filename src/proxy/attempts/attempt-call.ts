@@ -15,7 +15,7 @@ export class AttemptCall {
   /** Part of the request may have reached the upstream. */
   isSent = false;
   /** Monotonic milliseconds: when all of it was sent; before that, when the attempt was made. */
-  sentAt = performance.now();
+  sentAt = 0;
   #call: Call | undefined;
   /** Runs between the end of the attempt and the end of the upstream's body. */
   #lingering: NodeJS.Timeout | undefined;
@@ -28,6 +28,7 @@ export class AttemptCall {
 
   /** Takes a slot at the upstream. @returns why there is none */
   acquire(): Failure | undefined {
+    this.sentAt = performance.now();
     try {
       this.#target.upstream.acquire();
       return undefined;
@@ -67,8 +68,12 @@ export class AttemptCall {
     this.#call?.resume();
   }
 
-  /** Gives the slot back. @param isReusable wait for the end of the upstream's body, so that the connection can be used again */
-  finish(result: ResultCode | 'superseded', isReusable: boolean): void {
+  /**
+   * Gives the slot back.
+   * @param isReusable wait for the end of the upstream's body, so that the connection can be used again
+   * @param now monotonic milliseconds
+   */
+  finish(result: ResultCode | 'superseded', isReusable: boolean, now: number): void {
     if (isReusable) {
       // Most bodies end in the same tick: those need no timer.
       batchWrite(() => {
@@ -76,7 +81,7 @@ export class AttemptCall {
       });
       this.#call?.resume();
     } else this.#call?.abort();
-    this.#target.upstream.release(result, this.isSent ? this.elapsedMs : undefined);
+    this.#target.upstream.release(result, this.isSent ? now - this.sentAt : undefined);
   }
 
   /** The upstream's body ended after `finish`. */

@@ -50,21 +50,22 @@ export class AttemptDeadlines {
    * Starts the `connect` phase and the total.
    * @param limits milliseconds
    * @param onExpired called once for each expired deadline; the others keep running
-   * @param searchMs time left for the target search
+   * @param now monotonic milliseconds by `timers`, here and below
+   * @param searchEndsAt end of the target search
    */
   constructor(
     limits: Timeouts,
     onExpired: (which: Deadline) => void,
     timers: Timers = REAL,
-    searchMs = Number.POSITIVE_INFINITY,
+    now = timers.now(),
+    searchEndsAt?: number,
   ) {
     this.#limits = limits;
     this.#onExpired = onExpired;
     this.#timers = timers;
-    const now = timers.now();
     this.#totalEndsAt = now + limits.total;
     this.#phaseEndsAt = now + limits.connect;
-    if (searchMs !== Number.POSITIVE_INFINITY) this.#searchEndsAt = now + searchMs;
+    this.#searchEndsAt = searchEndsAt;
     this.#arm(now);
   }
 
@@ -78,19 +79,20 @@ export class AttemptDeadlines {
   }
 
   /** Starts a phase. Its time starts now, or on `resume` if on hold. */
-  enter(phase: Phase): void {
+  enter(phase: Phase, now?: number): void {
     if (this.#phase === 'upload') this.#isHeld = false;
     this.#phase = phase;
-    this.#begin();
+    this.#begin(now);
   }
 
   /**
    * The request is sent. With `first_token` alone, that deadline also covers the headers of a stream: many upstreams send
    * them together with the first output.
    */
-  awaitHead(isStream: boolean): void {
+  awaitHead(isStream: boolean, now?: number): void {
     const { headers, first_token } = this.#limits;
-    this.enter(isStream && headers === undefined && first_token !== undefined ? 'first_token' : 'headers');
+    const isOfStream = isStream && headers === undefined && first_token !== undefined;
+    this.enter(isOfStream ? 'first_token' : 'headers', now);
   }
 
   /**
@@ -110,8 +112,8 @@ export class AttemptDeadlines {
   }
 
   /** Restarts the current phase, unless it has expired. */
-  refresh(): void {
-    if (this.#phaseEndsAt !== undefined) this.#begin();
+  refresh(now?: number): void {
+    if (this.#phaseEndsAt !== undefined) this.#begin(now);
   }
 
   /** Suspends the phase deadline while the client causes the wait. The total keeps running. */
@@ -138,9 +140,8 @@ export class AttemptDeadlines {
     this.#timer = undefined;
   }
 
-  #begin(): void {
+  #begin(now = this.#timers.now()): void {
     if (this.#isOver || this.#isHeld) return;
-    const now = this.#timers.now();
     this.#phaseEndsAt = now + this.#limit();
     this.#arm(now);
   }

@@ -58,8 +58,9 @@ export class AttemptReport {
   /**
    * @param isSent whether the upstream received the request
    * @param isAlone no other attempt of the request ran, so the access log line is of this one
+   * @param now monotonic milliseconds
    */
-  end(result: AttemptEnd, output: AttemptOutput, isSent: boolean, isAlone: boolean): void {
+  end(result: AttemptEnd, output: AttemptOutput, isSent: boolean, isAlone: boolean, now: number): void {
     const { exchange, metrics, meter, facts } = this.#request;
     const { upstream, model: target, price, edits } = this.#target;
     const outcome = resultCodeOf(result);
@@ -76,7 +77,7 @@ export class AttemptReport {
       provider: upstream.provider,
       price,
       // Pictures and JSON answers are complete or absent.
-      unreported: output.unreported(performance.now(), !facts.stream || facts.outputs !== undefined),
+      unreported: output.unreported(now, !facts.stream || facts.outputs !== undefined),
       isSent,
       isUnbounded: edits?.dropsTokenLimit,
       hasErrorStatus: (this.#status ?? 200) !== 200,

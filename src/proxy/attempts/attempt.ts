@@ -41,6 +41,8 @@ export class Attempt implements Sink, Source, Contender {
   #deadlines: AttemptDeadlines | undefined;
   #receiver: Receiver | undefined;
   #isStream = false;
+  /** When bytes of the answer came last, in monotonic milliseconds: the time of the output in them. */
+  #receivedAt = 0;
   #settle: ((result: AttemptEnd) => void) | undefined;
 
   /** @param race set if another attempt of the same request may run at the same time */
@@ -58,10 +60,10 @@ export class Attempt implements Sink, Source, Contender {
   /**
    * @param body the complete body, rewritten for the target
    * @param fresh use a new connection, because a kept-alive one was stale
-   * @param searchMs what is left of `retry.deadline`, in milliseconds
+   * @param searchEndsAt end of `retry.deadline`, in monotonic milliseconds
    * @throws nothing: every error is a result
    */
-  run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
+  run(body: Buffer | BodySource, fresh: boolean, searchEndsAt?: number): Promise<AttemptEnd> {
     const { upstream, timeouts = upstream.config.timeouts } = this.#target;
     const busy = this.#call.acquire();
     if (busy !== undefined) return Promise.resolve(failed(busy));
@@ -70,14 +72,16 @@ export class Attempt implements Sink, Source, Contender {
       this.#settle = resolve;
       this.#race?.enter(this);
       this.#request.exchange.onStop(this.#onStop);
-      this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
+      const now = this.#call.sentAt;
+      this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, now, searchEndsAt);
       this.#call.send(body, fresh, this.#report.begin(this.#observer.onBegin()), this);
     });
   }
 
   onSent(): void {
     this.#output.sent(this.#call.sent());
-    if (this.#receiver === undefined) this.#deadlines?.awaitHead(this.#request.facts.stream);
+    if (this.#receiver === undefined)
+      this.#deadlines?.awaitHead(this.#request.facts.stream, this.#call.sentAt);
   }
 
   onUpload(): void {
@@ -104,8 +108,9 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onData(chunk: Buffer): void {
+    this.#receivedAt = performance.now();
     // `idle` restarts on comments and pings, `first_token` only on output. An upstream error has one deadline for its body.
-    if (this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
+    if (this.#deadlines?.phase === 'idle') this.#deadlines.refresh(this.#receivedAt);
     try {
       if (this.#settle !== undefined) this.#receiver?.data(chunk);
     } catch (error) {
@@ -160,12 +165,11 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   progress(): void {
-    const now = performance.now();
-    if (this.#output.progress(now)) {
-      this.#observer.onOutput(now - this.#call.sentAt);
+    if (this.#output.progress(this.#receivedAt)) {
+      this.#observer.onOutput(this.#receivedAt - this.#call.sentAt);
       this.#report.firstOutput();
     }
-    if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
+    if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle', this.#receivedAt);
   }
 
   get isUndecided(): boolean {
@@ -235,13 +239,11 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   readonly #onDeadline = (which: Deadline) => {
-    if (which === 'end') this.#guard(() => this.#receiver?.end());
-    else {
-      const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
-      if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
-        this.#observer.onSilence(this.#call.elapsedMs);
-      this.#break(faultOfDeadline(which, this.#deadlines?.awaitsClient === true, this.#stage));
-    }
+    if (which === 'end') return this.#guard(() => this.#receiver?.end());
+    const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
+    if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
+      this.#observer.onSilence(this.#call.elapsedMs);
+    this.#break(faultOfDeadline(which, this.#deadlines?.awaitsClient === true, this.#stage));
   };
 
   get #stage() {
@@ -273,9 +275,7 @@ export class Attempt implements Sink, Source, Contender {
     if (this.#settle === undefined) return;
     // The receiver may end the exchange, which must not stop this attempt a second time.
     this.#request.exchange.offStop(this.#onStop);
-    const result = this.#receiver?.broken(error);
-    if (result !== undefined) this.#finish(result);
-    else this.#finish(failed(unansweredFailure(error, next)));
+    this.#finish(this.#receiver?.broken(error) ?? failed(unansweredFailure(error, next)));
   }
 
   /** @param isAtEnd the rest of the upstream's answer is not needed, so its connection is reusable at the end of the body */
@@ -288,8 +288,9 @@ export class Attempt implements Sink, Source, Contender {
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
     if (isWhole && !this.#output.hasBegun) this.#observer.onOutput(undefined);
-    this.#call.finish(resultCodeOf(result), (isWhole || isAtEnd) && this.#isStream);
-    this.#report.end(result, this.#output, this.#call.isSent, this.#race === undefined);
+    const now = performance.now();
+    this.#call.finish(resultCodeOf(result), (isWhole || isAtEnd) && this.#isStream, now);
+    this.#report.end(result, this.#output, this.#call.isSent, this.#race === undefined, now);
     this.#usageRead?.end(this.#output.usage !== null);
     this.#race?.leave(this);
     const { upstream } = this.#target;

@@ -70,8 +70,9 @@ export class Attempts {
     let step = this.#refusals.next();
     const { resilience, request } = this.#options;
     if (step.kind === 'exhausted') return failed(rejectedAttempt(step));
-    resilience.budget.deposit();
-    resilience.roundBudgetOf(step.target.upstream).deposit();
+    const now = resilience.now();
+    resilience.budget.deposit(now);
+    resilience.roundBudgetOf(step.target.upstream).deposit(now);
     let result = await this.#tryTarget(step);
     let last = result;
     while (last.kind === 'failed' && this.#mayContinue(last.failure)) {
@@ -269,7 +270,7 @@ export class Attempts {
     const attempt = new Attempt(relayed, target, observer, runner.race);
     runner.attempt = attempt;
     const sent = form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage);
-    return attempt.run(sent, fresh, this.#allowance.remainingMs);
+    return attempt.run(sent, fresh, this.#allowance.endsAt);
   }
 
   #mayContinue(failure: Failure): boolean {

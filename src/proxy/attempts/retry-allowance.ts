@@ -13,7 +13,8 @@ const MAX_WAIT_MS = 2000;
 export class RetryAllowance {
   readonly #request: RelayRequest;
   readonly #resilience: Resilience;
-  readonly #endsAt: number;
+  /** End of `retry.deadline`, in monotonic milliseconds. */
+  readonly endsAt: number;
   /** Targets that the next round leaves out, because waiting cannot help. */
   #nonRetryable: readonly Target[] = [];
   /** A target of this round may succeed after a wait. */
@@ -28,7 +29,7 @@ export class RetryAllowance {
   constructor(request: RelayRequest, resilience: Resilience) {
     this.#request = request;
     this.#resilience = resilience;
-    this.#endsAt = performance.now() + request.config.retry.deadline;
+    this.endsAt = performance.now() + request.config.retry.deadline;
   }
 
   get isFirstRound(): boolean {
@@ -37,7 +38,7 @@ export class RetryAllowance {
 
   /** Milliseconds left of `retry.deadline`. */
   get remainingMs(): number {
-    return this.#endsAt - performance.now();
+    return this.endsAt - performance.now();
   }
 
   get isAtAttemptLimit(): boolean {
