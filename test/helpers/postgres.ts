@@ -99,12 +99,23 @@ export async function query<R extends QueryResultRow>(
   text: string,
   values: readonly unknown[] = [],
 ): Promise<R[]> {
+  return await onConnection(url, async (client) => (await client.query<R>(text, [...values])).rows);
+}
+
+/** Runs statements one after the other, on one connection. */
+export async function runStatements(url: string, statements: readonly string[]): Promise<void> {
+  await onConnection(url, async (client) => {
+    for (const statement of statements) await client.query(statement);
+  });
+}
+
+async function onConnection<T>(url: string, run: (client: Client) => Promise<T>): Promise<T> {
   const client = new Client({ connectionString: url });
   // The query fails by itself when the connection breaks; the event alone would end the process.
   client.on('error', () => {});
   await client.connect();
   try {
-    return (await client.query<R>(text, [...values])).rows;
+    return await run(client);
   } finally {
     await client.end();
   }

@@ -281,12 +281,14 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
           const { owner, name, team, standing, label, expiry, used } =
             changes[next++ % changes.length] ?? never();
           const key = KEYS.find((each) => each.owner === owner) ?? never();
-          await run(address, [
+          // On the connection of the search: a new one would cost more than all else here.
+          for (const statement of [
             `update holders set label = ${text(name)}, team_id = ${text(team)}, standing = '${standing}' where id = '${owner.id}'`,
             `update labels set value = '${label}' where owner_id = '${owner.id}'`,
             `update keys set expires_at = ${text(expiry)}, version = version + 1 where prefix = '${key.prefix}' and state = 'active'`,
             `insert into key_uses (prefix, day) values ('${key.prefix}', '${used}') on conflict (prefix) do update set day = excluded.day`,
-          ]);
+          ])
+            await sql.raw(statement).execute(reader);
         };
         const keys = await paged((after) => listKeys(database, { ...filter, limit, after }, bounds), between);
         const still = keys.filter(({ holderId }) => !changed.has(holderId)).map(({ prefix }) => prefix);

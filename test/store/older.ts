@@ -12,7 +12,7 @@ import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
 import { USAGE_SUMS } from '../../src/store/usage-record.ts';
-import { query } from '../helpers/postgres.ts';
+import { query, runStatements } from '../helpers/postgres.ts';
 import { distinct } from './usage-samples.ts';
 
 /** As an older version does it. */
@@ -43,7 +43,7 @@ export function readerOf(address: StoreAddress): Kysely<Tables> {
 /** As a hand in a shell does it. */
 export async function run(address: StoreAddress, statements: readonly string[]): Promise<void> {
   if (address.kind === 'postgres') {
-    for (const statement of statements) await query(address.url, statement);
+    await runStatements(address.url, statements);
     return;
   }
   const database = new DatabaseSync(address.path);
