@@ -1,5 +1,5 @@
 // Takes CPU time from a running process: by the quota of a control group where this machine allows it, otherwise by stopping
-// and continuing it ten times a second.
+// and continuing it ten times a second. Or gives it precedence over others.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -19,8 +19,17 @@ export interface CpuQuota extends AsyncDisposable {
 
 /** @param share of one processor, until it is disposed of */
 export async function limitCpu(pid: number, share: number): Promise<CpuQuota> {
-  const group = makeGroup(share);
-  if (group === undefined) return limitBySignals(pid, share);
+  const group = makeGroup(Math.round(share * PERIOD_MS * 1000));
+  return group === undefined ? limitBySignals(pid, share) : enter(group, pid);
+}
+
+/** Until it is disposed of, the process runs before others outside of its group, without a limit. `none` where no group can be made. */
+export async function preferCpu(pid: number): Promise<CpuQuota> {
+  const group = makeGroup(undefined);
+  return group === undefined ? { by: 'none', async [Symbol.asyncDispose]() {} } : enter(group, pid);
+}
+
+function enter(group: string, pid: number): CpuQuota {
   const home = readFileSync(`/proc/${pid}/cgroup`, 'utf8');
   writeFileSync(`${group}/cgroup.procs`, String(pid));
   return {
@@ -38,24 +47,26 @@ export async function limitCpu(pid: number, share: number): Promise<CpuQuota> {
   };
 }
 
-/** @returns the folder of a control group with a quota; undefined where none can be made */
-function makeGroup(share: number): string | undefined {
+/**
+ * @param quota microseconds in a period
+ * @returns the folder of a control group; undefined where none can be made
+ */
+function makeGroup(quota: number | undefined): string | undefined {
   const name = `tollgate-test-${process.pid}-${randomUUID()}`;
-  const quota = Math.round(share * PERIOD_MS * 1000);
   const period = PERIOD_MS * 1000;
   for (const [root, write] of [
     [
       V1,
       (group: string) => {
         writeFileSync(`${group}/cpu.cfs_period_us`, String(period));
-        writeFileSync(`${group}/cpu.cfs_quota_us`, String(quota));
+        writeFileSync(`${group}/cpu.cfs_quota_us`, String(quota ?? -1));
         writeFileSync(`${group}/cpu.shares`, String(WEIGHTS.v1));
       },
     ],
     [
       V2,
       (group: string) => {
-        writeFileSync(`${group}/cpu.max`, `${quota} ${period}`);
+        writeFileSync(`${group}/cpu.max`, `${quota ?? 'max'} ${period}`);
         writeFileSync(`${group}/cpu.weight`, String(WEIGHTS.v2));
       },
     ],
