@@ -58,10 +58,8 @@ export class Server {
     this.#cors = options.cors ?? new Cors(() => []);
     this.#active = new RunningExchanges(options);
     this.#early = new EarlyRejection(this.#shared.decodeQueue, options.metrics);
-    const server = createListener(
-      options,
-      (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
-    );
+    const upgrades = ({ url = '/' }: IncomingMessage) => this.#upgradable.has(this.#router.pathOf(url));
+    const server = createListener(options, (request) => upgrades(request) && isHandshake(request));
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
     this.#router = new Router((exchange, error) => this.#fail(exchange, error));
@@ -69,6 +67,7 @@ export class Server {
     this.#intake = new ConnectionIntake(server, {
       ...options,
       certificate,
+      early: this.#early,
       open: () => this.#connections.size,
       onOpen: (socket) => this.#open(socket),
       onHandshakes: () => this.#countConnections(),

@@ -24,10 +24,11 @@ class Simulation {
   readonly #arrivals: number[] = [];
   #tickEnd: (() => void)[] = [];
 
-  constructor(length?: () => number | undefined, open?: () => number) {
+  constructor(length?: () => number | undefined, open?: () => number, isRejecting?: () => boolean) {
     this.queue = new AcceptQueue({
       length: length ?? (() => this.#arrivals.length),
       ...(open === undefined ? {} : { open }),
+      ...(isRejecting === undefined ? {} : { isRejecting }),
       now: () => this.now,
       cpuTime: () => this.cpuMs,
       atTickEnd: (callback) => this.#tickEnd.push(callback),
@@ -213,6 +214,16 @@ describe('the accept queue', () => {
     expect(process.rejected).toBeGreaterThan(0);
     expect(process.longestWait).toBeGreaterThan(1_500);
     expect(process.longestWait).toBeLessThan(6_500);
+  });
+
+  test('is cut as soon as it is late where accepted requests are rejected already, and no burst is', () => {
+    const process = new Simulation(undefined, undefined, () => true);
+    process.arrive(BACKLOG - 1);
+    while (process.length > 0) process.tick(0.6, 1);
+    expect(process.rejected).toBe(0);
+    process.load(200, 30_000, 20, 1);
+    expect(process.rejected).toBeGreaterThan(0);
+    expect(process.longestWait).toBeLessThan(1_500);
   });
 
   test('that empties within an overload is not late for as long again', () => {

@@ -6,8 +6,9 @@ import { describe, expect, test } from 'vitest';
 import { readBody } from '../../src/http/body/read-body.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { DecodeQueue } from '../../src/http/pieces/decode-queue.ts';
+import { makeCertificate } from '../helpers/certificate.ts';
 import { until } from '../helpers/wait.ts';
-import { errorCode, Served } from './served.ts';
+import { errorCode, Served, type ServedOptions } from './served.ts';
 
 const SLOTS = 16;
 
@@ -172,8 +173,9 @@ describe('a queue of compressed bodies', () => {
 });
 
 /** A listener with a route under /v1. */
-function startServed(): Promise<Served> {
+function startServed(options: ServedOptions = {}): Promise<Served> {
   return Served.start({
+    ...options,
     routes: (server, { begun }) =>
       server.route('POST', '/v1/echo', async (exchange) => {
         begun.push(exchange);
@@ -188,13 +190,15 @@ const head = (fields: string, length = BODY.length) =>
   `POST /v1/echo HTTP/1.1\r\nhost: a\r\n${fields}content-length: ${length}\r\n\r\n`;
 const call = (fields = FIELDS) => Buffer.concat([Buffer.from(head(fields)), BODY]);
 
-describe('while too many compressed bodies wait', () => {
-  async function startFull(): Promise<Served> {
-    const served = await startServed();
-    Object.assign(served.server.decodeQueue, { shouldReject: () => true });
-    return served;
-  }
+/** As `startServed`, with too many bodies that wait. */
+async function startFull(options: ServedOptions = {}): Promise<Served> {
+  const served = await startServed(options);
+  Object.assign(served.server.decodeQueue, { shouldReject: () => true });
+  Object.defineProperty(served.server.decodeQueue, 'isFull', { value: true });
+  return served;
+}
 
+describe('while too many compressed bodies wait', () => {
   test('a request with one is rejected and counted before anything is done for it, and its connection stays open', async () => {
     await using served = await startFull();
     using client = await served.connect();
@@ -242,6 +246,65 @@ describe('while too many compressed bodies wait', () => {
     await using served = await startFull();
     const { response } = await served.say(call(fields));
     expect(response.status).toBe(200);
+  });
+});
+
+describe('while too many compressed bodies wait, a connection that is opened for one request', () => {
+  const CLOSE = `${FIELDS}connection: close\r\n`;
+
+  test('is rejected before its request is parsed, counted and closed', async () => {
+    await using served = await startFull();
+    // A parser would answer 400.
+    const { response, client } = await served.say(call(`${CLOSE}not a field\r\n`));
+    expect([response.status, errorCode(response), response.complete]).toEqual([503, 'overloaded', true]);
+    expect(Number(response.header('retry-after-ms'))).toBeGreaterThanOrEqual(2_000);
+    expect(response.header('connection')).toBe('close');
+    expect(await client.closed).toBe('fin');
+    expect(served.begun).toEqual([]);
+    const page = await served.metrics.registry.metrics();
+    expect(page).toContain('tollgate_requests_total{route="none",status="503"} 1');
+  });
+
+  test('is rejected in TLS, too', async () => {
+    await using served = await startFull({ certificate: makeCertificate() });
+    const { response, client } = await served.say(call(CLOSE));
+    expect([response.status, errorCode(response)]).toEqual([503, 'overloaded']);
+    await client.closed;
+  });
+
+  test.each([
+    ['a plain body', call('connection: close\r\n')],
+    ['the error object of another API', call(`${CLOSE}anthropic-version: 2023-06-01\r\n`)],
+    ['a page of another origin', call(`${CLOSE}Origin: https://a.example\r\n`)],
+    ['an expectation', call(`${CLOSE}expect: 100-continue\r\n`)],
+    ['a health check', Buffer.from('GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n')],
+  ])('is served for a request with %s', async (_name, bytes) => {
+    await using served = await startFull();
+    const { response } = await served.say(bytes);
+    expect(response.status).toBe(200);
+  });
+
+  test('is rejected by its parsed request when that comes in pieces', async () => {
+    await using served = await startFull();
+    using client = await served.connect();
+    const bytes = call(CLOSE);
+    await client.segments([bytes.subarray(0, 30), bytes.subarray(30)], 5);
+    expect(errorCode(await client.response())).toBe('overloaded');
+  });
+
+  test('is served when its client was silent before', async () => {
+    await using served = await startFull();
+    using client = await served.connect();
+    await until(async () => (await served.openConnections()) === 1, 'it to be served');
+    expect((await client.ask({ method: 'GET', target: '/health' })).status).toBe(200);
+  });
+
+  test('is closed when its client leaves without a request', async () => {
+    await using served = await startFull();
+    using client = await served.connect();
+    client.halfClose();
+    await client.closed;
+    expect(await served.openConnections()).toBe(0);
   });
 });
 

@@ -36,6 +36,8 @@ interface AcceptQueueOptions {
   readonly length: () => number | undefined;
   /** Open accepted connections. Default: none. */
   readonly open?: () => number;
+  /** Whether accepted requests were rejected in the last seconds. Default: none were. */
+  readonly isRejecting?: () => boolean;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
   /** CPU time used by this process, in milliseconds. */
@@ -71,6 +73,7 @@ interface Arrivals {
 export class AcceptQueue {
   readonly #length: () => number | undefined;
   readonly #open: () => number;
+  readonly #isRejecting: () => boolean;
   readonly #now: () => number;
   readonly #cpuTime: () => number;
   readonly #atTickEnd: (callback: () => void) => void;
@@ -92,9 +95,10 @@ export class AcceptQueue {
   #rejectedAt = Number.NEGATIVE_INFINITY;
   #report = { waitMs: 0, rejected: 0 };
 
-  constructor({ length, open, now, cpuTime, atTickEnd }: AcceptQueueOptions) {
+  constructor({ length, open, isRejecting, now, cpuTime, atTickEnd }: AcceptQueueOptions) {
     this.#length = length;
     this.#open = open ?? (() => 0);
+    this.#isRejecting = isRejecting ?? (() => false);
     this.#now = now ?? (() => performance.now());
     this.#cpuTime = cpuTime ?? processCpuTime;
     this.#atTickEnd = atTickEnd ?? setImmediate;
@@ -182,8 +186,8 @@ export class AcceptQueue {
     if (length < MIN_LENGTH || !isGrowing) return;
     const isStarved =
       sample.cpuMs - before.cpuMs < elapsed * STARVED_SHARE && BACKLOG / rate > MAX_WAIT_MS * BACKLOG_FACTOR;
-    // A queue that emptied within an overload is no burst when it is back.
-    const burstMs = this.isOverloaded ? 0 : MAX_WAIT_MS * BURST_FACTOR;
+    // A queue that emptied within an overload is no burst when it is back, nor is what comes faster than it can be decoded.
+    const burstMs = this.isOverloaded || this.#isRejecting() ? 0 : MAX_WAIT_MS * BURST_FACTOR;
     // Little's law: the wait of the last in the queue.
     const isLate = isStarved
       ? length / rate > MAX_WAIT_MS

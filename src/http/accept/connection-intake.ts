@@ -8,7 +8,8 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { interceptConnections } from '../exchange/node-internals.ts';
 import { AcceptQueue } from './accept-queue.ts';
 import { backlogLength } from './backlog.ts';
-import { rejectLate } from './late-connection.ts';
+import type { EarlyRejection } from './early-rejection.ts';
+import { rejectLate, rejectUndecoded } from './late-connection.ts';
 import { TlsHandshakes } from './tls-handshakes.ts';
 
 interface ConnectionIntakeOptions {
@@ -16,6 +17,7 @@ interface ConnectionIntakeOptions {
   readonly certificate: ServerCertificate | undefined;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  readonly early: EarlyRejection;
   /** Connections that `onOpen` got and that are open. */
   readonly open: () => number;
   /** A connection is about to be read. */
@@ -37,10 +39,11 @@ export class ConnectionIntake {
 
   constructor(server: Server, options: ConnectionIntakeOptions) {
     this.#options = options;
-    const { certificate, logger, metrics, open, onHandshakes } = options;
+    const { certificate, early, logger, metrics, open, onHandshakes } = options;
     this.queue = new AcceptQueue({
       length: () => backlogLength(server.address()),
       open: () => open() + this.handshakes,
+      isRejecting: () => early.isOverloaded,
     });
     if (certificate !== undefined) {
       const deadlineMs = server.headersTimeout;
@@ -78,7 +81,9 @@ export class ConnectionIntake {
       this.#options.onOpen(socket);
       read(socket);
     };
-    if (isLate) rejectLate(socket, serve, this.#options.metrics);
+    const { early, metrics } = this.#options;
+    if (isLate) rejectLate(socket, serve, metrics);
+    else if (early.isActive) rejectUndecoded(socket, serve, early);
     else serve();
   }
 

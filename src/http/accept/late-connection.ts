@@ -1,11 +1,13 @@
-// Rejection of connections that waited too long in the accept queue. Its cost decides how fast the queue drains, so requests under
-// /v1 are rejected without HTTP parsing; all others (health checks, pages, webhooks) are served as usual.
+// Rejection of new connections without HTTP parsing: of those that waited too long in the accept queue, because its cost decides how fast
+// the queue drains, and of those that are opened for one request while too many bodies wait to be decoded. Only requests under /v1 are
+// rejected; all others (health checks, pages, webhooks) are served as usual.
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { closingAnswer } from '../exchange/response-writer.ts';
 import { preparedByRetryTime } from '../exchange/retry-times.ts';
+import type { EarlyRejection } from './early-rejection.ts';
 
 /** Any method: unknown ones would be rejected too. */
 const API_REQUEST = /^[A-Z]{1,10} \/v1\//;
@@ -33,28 +35,61 @@ export function rejectLate(
   serve: () => void,
   metrics: Pick<Metrics, 'overload' | 'recordUnread'>,
 ): void {
-  socket.on('error', ignore).setTimeout(SILENCE_MS, destroy);
-  socket.once('data', (start: Buffer) => {
-    if (API_REQUEST.test(start.toString('latin1', 0, REQUEST_START_BYTES))) {
-      metrics.overload.refused.inc({ cause: 'accept_queue' });
-      metrics.recordUnread('none', LATE);
-      socket.write(answerTo(socket));
-      const isAll = start.length < READ_BYTES;
-      // The kernel has the answer: closing sends FIN, and costs a quarter less than ending first. TLS has to end.
-      if (isAll && socket.writableLength === 0 && !(socket instanceof TLSSocket)) socket.destroy();
-      else if (isAll) socket.destroySoon();
-      else {
-        socket.end();
-        socket.on('data', () => socket.bytesRead > MAX_DROPPED_BYTES && socket.destroy());
-        setTimeout(() => socket.destroy(), SILENCE_MS).unref();
-      }
+  const rejects = (start: Buffer) => {
+    if (!API_REQUEST.test(start.toString('latin1', 0, REQUEST_START_BYTES))) return false;
+    metrics.overload.refused.inc({ cause: 'accept_queue' });
+    metrics.recordUnread('none', LATE);
+    return true;
+  };
+  readFirst(socket, serve, rejects, () => socket.destroy());
+}
+
+/** For a connection that did not wait: nothing speaks against serving it while its client is silent. @param serve as above */
+export function rejectUndecoded(socket: Socket, serve: () => void, early: EarlyRejection): void {
+  const rejects = (start: Buffer) => early.rejectsUnparsed(start);
+  // Node's parser would wait for an end that has come.
+  readFirst(socket, serve, rejects, () => (socket.readableEnded ? socket.destroy() : serve()));
+}
+
+/** @param rejects gets the first bytes, and counts a rejection */
+function readFirst(
+  socket: Socket,
+  serve: () => void,
+  rejects: (start: Buffer) => boolean,
+  onSilence: () => void,
+): void {
+  const stopReading = () => {
+    socket.setTimeout(0, onTimeout);
+    socket.off('error', ignore).off('data', onStart);
+  };
+  const onTimeout = () => {
+    stopReading();
+    onSilence();
+  };
+  const onStart = (start: Buffer) => {
+    if (rejects(start)) {
+      socket.off('timeout', onTimeout).once('timeout', destroy).write(answerTo(socket));
+      close(socket, start.length < READ_BYTES);
     } else {
-      socket.setTimeout(0, destroy);
-      socket.off('error', ignore);
+      stopReading();
       socket.unshift(start);
       serve();
     }
-  });
+  };
+  socket.on('error', ignore).setTimeout(SILENCE_MS, onTimeout);
+  socket.once('data', onStart);
+}
+
+/** @param isAll whether the client's bytes have been read */
+function close(socket: Socket, isAll: boolean): void {
+  // The kernel has the answer: closing sends FIN, and costs a quarter less than ending first. TLS has to end.
+  if (isAll && socket.writableLength === 0 && !(socket instanceof TLSSocket)) socket.destroy();
+  else if (isAll) socket.destroySoon();
+  else {
+    socket.end();
+    socket.on('data', () => socket.bytesRead > MAX_DROPPED_BYTES && socket.destroy());
+    setTimeout(() => socket.destroy(), SILENCE_MS).unref();
+  }
 }
 
 function destroy(this: Socket): void {

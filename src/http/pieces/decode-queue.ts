@@ -52,11 +52,16 @@ export class DecodeQueue {
     return this.#now() - this.#rejectedAt < OVERLOADED_MS;
   }
 
-  /** Call for a new request with a compressed body, before any other work for it. @returns whether to reject it */
-  shouldReject(): boolean {
+  /** Whether a new request with a compressed body would be rejected now. */
+  get isFull(): boolean {
     if (this.#waiting.length < MIN_LENGTH || !this.isOverloaded) return false;
     // Little's law: a longer queue would wait for longer.
-    if (this.#waiting.length < (this.#rate ?? 0) * TARGET_MS) return false;
+    return this.#waiting.length >= (this.#rate ?? 0) * TARGET_MS;
+  }
+
+  /** Call for a new request with a compressed body, before any other work for it. @returns whether to reject it */
+  shouldReject(): boolean {
+    if (!this.isFull) return false;
     this.#reject(this.#now());
     return true;
   }
