@@ -103,7 +103,7 @@ describe('a URL is rejected', () => {
     ['redis://u:a:sesame@h', 'login'],
     ['redis://u:a@sesame@h', 'login'],
     ['redis://u:%zzsesame@h', 'escape'],
-    ['redis://u:sesame#x@h', 'fragment'],
+    ['redis://u:sesame#x@h', 'percent-encoded'],
     ['redis://h/0?password=sesame', 'query'],
     ['redis://h/x', 'database number'],
     ['redis://h/01', 'database number'],
