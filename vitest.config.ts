@@ -24,9 +24,9 @@ function project(
       name,
       include: [...files[name]],
       pool: 'forks',
-      // Much of the time of a system test is waiting, so nine workers keep two cores busy. The unit tests come last, by
+      // Much of the time of a system test is waiting, so seven workers keep two cores busy. The unit tests come last, by
       // name, and fill what the last system tests leave.
-      maxWorkers: 9,
+      maxWorkers: 7,
       testTimeout: 120_000,
       hookTimeout: 120_000,
       restoreMocks: true,
