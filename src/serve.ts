@@ -5,7 +5,7 @@ import { CONFIG, command, type Definition, flag } from './cli/program/command.ts
 import type { CommandRunner } from './console/console-desk.ts';
 import { fixGlobals } from './http/exchange/node-internals.ts';
 import { VERSION } from './package-files.ts';
-import { collectAsStreamsBegin, releaseMemoryAtRest, tuneHeap } from './process/heap-tuning.ts';
+import { releaseMemoryAtRest, tuneHeap } from './process/heap-tuning.ts';
 import type { Primary } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { WORKER_VARIABLE } from './process/worker-messages.ts';
@@ -56,7 +56,6 @@ async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
   fixGlobals();
   tuneHeap();
-  collectAsStreamsBegin();
   releaseMemoryAtRest(() => app.inFlight > 0);
   return app;
 }

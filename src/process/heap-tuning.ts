@@ -2,7 +2,6 @@
 import module from 'node:module';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { lastingStreams } from '../proxy/answer/stream/lasting-streams.ts';
 
 /** Length of a look, in milliseconds. */
 const LOOK_MS = 2500;
@@ -54,26 +53,9 @@ export function releaseMemoryAtRest(isServing: () => boolean, lookMs = LOOK_MS):
     if (!isDue || looksToWait > 0 || utilization > AT_REST || (hasServed && !isServingNow)) return;
     isDue = false;
     if (hasServed) looksToWait = LOOKS_APART;
-    const collect = collector();
+    setFlagsFromString('--expose-gc');
+    const collect: unknown = runInNewContext('gc');
     // Only the last resort shrinks the young generation, too.
     if (typeof collect === 'function') collect({ type: 'major', execution: 'sync', flavor: 'last-resort' });
   }, lookMs).unref();
-}
-
-/**
- * Collects the young generation whenever some more streams are open. What an open stream keeps is copied twice in any case; when
- * thousands begin, V8 lets up to 32 MiB fill and copies what hundreds of them keep in one pause.
- */
-export function collectAsStreamsBegin(): void {
-  let collect: unknown;
-  lastingStreams.onGrowth = () => {
-    collect ??= collector();
-    if (typeof collect === 'function') collect({ type: 'minor', execution: 'sync' });
-  };
-}
-
-/** The function `gc`, of a context of its own: in this one, it would have to be there from the start. */
-function collector(): unknown {
-  setFlagsFromString('--expose-gc');
-  return runInNewContext('gc');
 }

@@ -21,8 +21,3 @@ test('what the start and a burst needed is given back at rest: of a burst, while
   }
   expect(burst.unasked).toBeGreaterThan(8);
 });
-
-test('young objects are collected for every 32 streams that are open more than before', async () => {
-  const { stdout } = await promisify(execFile)(process.execPath, [child('streams-begin')]);
-  expect(JSON.parse(stdout)).toEqual({ began: 10, ended: 0, again: 5 });
-});

@@ -8,7 +8,6 @@ import { batchWrite } from '../../../http/exchange/write-batch.ts';
 import { relayedHeaders } from '../../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../../upstream/transport.ts';
 import type { RelayRequest, Source } from '../../contracts/receiver.ts';
-import { lastingStreams } from './lasting-streams.ts';
 
 /** The content type of a stream. */
 export const EVENTS = 'text/event-stream; charset=utf-8';
@@ -139,7 +138,6 @@ export class ClientStream {
     const { exchange, config } = this.#request;
     forgetHead(exchange.response);
     this.#hasHead = true;
-    lastingStreams.began();
     if (this.#type === undefined) this.#keepAlive = setTimeout(this.#onSilence, config.stream.keepalive);
   }
 
@@ -274,7 +272,6 @@ export class ClientStream {
   };
 
   #close(): void {
-    if (this.#hasHead && !this.isOver) lastingStreams.ended();
     this.isOver = true;
     clearTimeout(this.#keepAlive);
     // While the stream is not open, the probe belongs to another response.
