@@ -32,7 +32,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     blocks: ['overload'],
     words: ['bench/overload.ts'],
     short: ['--runs', '1', '--seconds', '1'],
-    minutes: 5,
+    minutes: 13,
   },
   {
     blocks: ['replicas'],
