@@ -44,7 +44,7 @@ export function rejectLate(
   readFirst(socket, serve, rejects, () => socket.destroy());
 }
 
-/** For a connection that did not wait: nothing speaks against serving it while its client is silent. @param serve as above */
+/** For a connection that did not wait: if its client is silent, it is served as usual. @param serve as above */
 export function rejectUndecoded(socket: Socket, serve: () => void, early: EarlyRejection): void {
   const rejects = (start: Buffer) => early.rejectsUnparsed(start);
   // Node's parser would wait for an end that has come.
