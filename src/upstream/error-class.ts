@@ -44,7 +44,7 @@ export const ANSWER_CLASSES = {
   account: {
     ...ACCOUNT,
     answers:
-      '402; 429 or 403 whose `code` or `type` names the quota or the state of the account (`insufficient_quota`)',
+      '402; another 4xx whose `code` or `type` names the quota or the state of the account (`insufficient_quota`)',
     vote: 'failure',
   },
   account_text: {
@@ -85,14 +85,14 @@ const PROMPT_WORD =
 const PROMPT_TEXT =
   /\b(?:moderat\w*|flagged|content (?:filter|policy|management policy)|usage polic(?:y|ies)|safety)\b/i;
 const ACCOUNT_WORD =
-  /insufficient_(?:quota|balance|credits?|funds)|billing|payment_required|account_(?:deactivated|suspended|disabled)|access_terminated|organization_restricted|credits?_exhausted/;
+  /insufficient_(?:quota|balance|credits?|funds)|billing|payment_required|account_?(?:deactivated|suspended|disabled|overdue)|arrearage|budget_exceeded|exceeded_current_quota|access_terminated|organization_restricted|credits?_exhausted/;
 /** Anchored at the start: further on, a message may quote the prompt. */
 const ACCOUNT_TEXT =
-  /^\W*(?:error:? )?(?:your (?:credit balance|account|subscription|plan|billing|organization (?:has been|is|must be)|team .{1,80}credits)|insufficient (?:balance|credits?|funds|quota)|you (?:exceeded your current quota|have (?:exceeded your|reached your|run out of|insufficient))|(?:the|this) (?:account|organization|project|team|workspace) .{0,80}(?:not active|deactivated|suspended|disabled|restricted|blocked|delinquent)|payment required|billing )/i;
+  /^\W*(?:error:? )?(?:your (?:credit balance|account|subscription|plan|billing|organization (?:has been|is|must be)|team .{1,80}credits)|insufficient (?:balance|credits?|funds|quota)|you (?:exceeded your current quota|have (?:exceeded your|reached your|run out of|insufficient))|(?:(?:the|this) )?(?:account|organization|project|team|workspace) .{0,80}(?:not active|deactivated|suspended|disabled|restricted|blocked|delinquent)|payment required|billing )/i;
 const CREDENTIAL_WORD =
   /api_?key|authenticat|unauthori[sz]ed|invalid_token|token_expired|permission|access_?denied|insufficient_scope|unsupported_country|request_forbidden/;
 const CREDENTIAL_TEXT =
-  /^\W*(?:error:? )?(?:(?:incorrect|invalid|expired|missing|unknown) (?:api[ _-]?key|authentication|access token|bearer|credentials?|x-api-key)|(?:the |your )?(?:api[ _-]?key|access token|credentials?) .{0,80}(?:not valid|invalid|expired|revoked|disabled|restricted)|authentication (?:failed|required)|unauthori[sz]ed)/i;
+  /^\W*(?:error:? )?(?:(?:incorrect|invalid|expired|missing|unknown) (?:api[ _-]?key|authentication|access token|bearer|credentials?|x-api-key)|(?:the |your )?(?:api[ _-]?key|access token|credentials?) .{0,80}(?:not valid|invalid|expired|revoked|disabled|restricted)|authentication (?:failed|required)|unauthori[sz]ed|user location is not supported)/i;
 /** For 403 only, whose status already means missing permission. */
 const PERMISSION_TEXT =
   /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|account|organization|project|subscription|tenant|workspace|country|region|territory|virtual network|ip address)\b/i;
@@ -117,8 +117,9 @@ export function classify(status: number, { words, message }: ErrorAnswer): Answe
     return PERMISSION_TEXT.test(message) || CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'forbidden';
   }
   if (status === 498 && isNamed(/^capacity_exceeded$/)) return 'limit';
+  if (isNamed(ACCOUNT_WORD)) return 'account';
   // The text does not separate Google's per-minute limit from an exhausted account.
-  if (status === 429) return isNamed(ACCOUNT_WORD) ? 'account' : 'limit';
+  if (status === 429) return 'limit';
   if (ACCOUNT_TEXT.test(message)) return 'account_text';
   return CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'request';
 }

@@ -105,5 +105,7 @@ export function textOfBareError(frame: Buffer, text: string, isTyped: boolean): 
   const isEvent = isTyped && typeof type === 'string' && /^error$|\./.test(type);
   if (isEvent || memberOf(data, 'error') || /^event: ?error\r?$/m.test(frame.toString())) return undefined;
   const { message } = readErrorAnswer(502, Buffer.from(text));
+  // The finish reason of a choice says that it failed.
+  if (message === '' && memberOf(data, 'choices')) return undefined;
   return message === '' ? 'The upstream reported an error.' : message;
 }

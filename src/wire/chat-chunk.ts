@@ -1,7 +1,7 @@
 // Reads the facts of one SSE frame, and of a whole JSON completion, from the upstream's answer. It changes nothing and decides
 // nothing; sse-frames.ts cuts the frames.
 
-import { type AnswerContents, shapeOf } from './answer-shape.ts';
+import { type AnswerContents, isErrorList, shapeOf } from './answer-shape.ts';
 import { decodeString, JsonScanner, type Span } from './json/json.ts';
 import { TextCount } from './output-text.ts';
 import {
@@ -34,7 +34,7 @@ export interface ChunkFacts extends AnswerFacts {
    * `json`: data that is a JSON object. `other`: any other data, which is forwarded unchanged.
    */
   readonly kind: 'comment' | 'done' | 'json' | 'other';
-  /** A truthy top-level `error` (the test of the SDKs), `event: error`, or an error object without that wrapper. */
+  /** A truthy top-level `error` (the test of the SDKs), `event: error`, an error object without that wrapper or in an array, or a choice that failed. */
   readonly hasError: boolean;
   /** The extra chunk of `include_usage`: usage and no choices, hidden from a client that did not ask for it. For typed events: hidden. */
   readonly usageOnly: boolean;
@@ -48,6 +48,8 @@ export interface CompletionFacts extends Pick<AnswerFacts, 'modelSpan' | 'usage'
   readonly isError: boolean;
   /** Whether it has `choices`, so that it is no error object in another shape. */
   readonly hasChoices: boolean;
+  /** Whether a choice failed and there is no output. Large answers have output. */
+  readonly hasFailed?: boolean;
   /** Of a large answer, as `contentsOf` of answer-shape.ts has them of a small one. */
   readonly contents?: AnswerContents;
 }
@@ -61,6 +63,8 @@ const LETTER_N = 0x6e;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const ERROR = Buffer.from('error');
+/** Finish reasons with which vendors say that they failed: Mistral and OpenRouter; DeepSeek; vLLM and SGLang. */
+const FAILURES: readonly (string | null)[] = ['error', 'insufficient_system_resource', 'abort'];
 const NO_FACTS: AnswerFacts = { modelSpan: null, hasOutput: false, finish: null, usage: null };
 
 /** Reads one JSON chunk or completion in a single pass over its top level, and into choices only as far as needed. */
@@ -73,6 +77,7 @@ class AnswerReader implements AnswerFacts {
   readonly #text = new TextCount();
   /** Whether `choices` is present and neither null nor an empty array. */
   hasChoices = false;
+  #hasChoiceError = false;
 
   readonly #scanner = new JsonScanner();
   #bytes = NO_BYTES;
@@ -82,6 +87,11 @@ class AnswerReader implements AnswerFacts {
 
   get text(): number {
     return this.#text.bytes;
+  }
+
+  /** Whether there is no output because the vendor failed: a choice has an `error`, as OpenRouter sends it, or a finish reason that says so. */
+  get hasFailed(): boolean {
+    return !this.hasOutput && (this.#hasChoiceError || FAILURES.includes(this.finish));
   }
 
   /** Whether there is a CR or LF between tokens. */
@@ -100,6 +110,7 @@ class AnswerReader implements AnswerFacts {
     this.usage = null;
     this.hasError = false;
     this.hasChoices = false;
+    this.#hasChoiceError = false;
     this.#text.bytes = 0;
     this.#usageSpan = null;
     this.#groqSpan = null;
@@ -149,6 +160,7 @@ class AnswerReader implements AnswerFacts {
     const scanner = this.#scanner;
     this.hasOutput = false;
     this.finish = null;
+    this.#hasChoiceError = false;
     this.#text.bytes = 0;
     if (!scanner.enterArray()) {
       this.hasChoices = scanner.peek() !== LETTER_N;
@@ -181,6 +193,8 @@ class AnswerReader implements AnswerFacts {
       if (span !== null && span.end - span.start > 2) this.finish = decodeString(this.#bytes, span);
     } else if (scanner.keyIs('text')) {
       if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
+    } else if (scanner.keyIs('error')) {
+      if (skipTruthy(scanner, this.#bytes)) this.#hasChoiceError = true;
     } else {
       scanner.skipValue();
     }
@@ -215,7 +229,7 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
     if (text < stop && bytes[text] === OPEN_OBJECT) {
       if (shared.read(bytes, text, stop) && !shared.sawLineBreak) {
         if (shared.saysNothing) shared.hasError = shared.isBareError(text, stop);
-        return chunkFacts('json', shared.hasError, shared);
+        return chunkFacts('json', shared.hasError || shared.hasFailed, shared);
       }
     }
   }
@@ -234,9 +248,10 @@ export function textOfChunk(): number {
 export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
   const reader = shared;
   const valid = reader.read(body, bytesStartWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
-  if (!valid) return { valid, isError: false, hasChoices: false, ...NO_FACTS };
+  if (!valid) return { valid, isError: false, hasChoices: false, hasFailed: false, ...NO_FACTS };
   const { modelSpan, hasOutput, finish, usage, hasChoices } = reader;
-  return { valid, isError: reader.hasError && !hasChoices, hasChoices, modelSpan, hasOutput, finish, usage };
+  const isError = reader.hasError && !hasChoices;
+  return { valid, isError, hasChoices, hasFailed: reader.hasFailed, modelSpan, hasOutput, finish, usage };
 }
 
 /** Reads a frame field by field, for what the fast path of `readChunk` does not cover. */
@@ -247,10 +262,14 @@ function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
   if (data === null) return chunkFacts('comment', isErrorEvent, null);
   if (data.isDone) return chunkFacts('done', isErrorEvent, null);
   const reader = shared;
-  if (!reader.read(data.bytes, data.start, data.end)) return chunkFacts('other', isErrorEvent, null);
+  if (!reader.read(data.bytes, data.start, data.end)) {
+    const isList =
+      data.bytes[data.start] === OPEN_ARRAY && isErrorList(data.bytes.subarray(data.start, data.end));
+    return chunkFacts('other', isErrorEvent || isList, null);
+  }
   if (reader.saysNothing) reader.hasError = reader.isBareError(data.start, data.end);
   if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, fields.values);
-  return chunkFacts('json', isErrorEvent || reader.hasError, reader);
+  return chunkFacts('json', isErrorEvent || reader.hasError || reader.hasFailed, reader);
 }
 
 function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerReader | null): ChunkFacts {

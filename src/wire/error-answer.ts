@@ -78,7 +78,7 @@ export function readErrorAnswer(status: number, bytes: Buffer, depth = 0): Error
   const json = whole === undefined ? eventData(text) : text;
   const parsed = whole ?? parse(json);
   const outer = Array.isArray(parsed) ? parsed[0] : parsed;
-  const error = memberOf(outer, 'error');
+  const error = memberOf(outer, 'error') || errorOfChoice(outer);
   const levels = [memberOf(error, 'error'), error, outer, ...wrapped(outer)];
   const found = levels.map((level) => textIn(level)).filter((each) => each !== '');
   // Where `error` is the name of the status, the text beside it says what is wrong: Spring, NestJS, OAuth.
@@ -128,6 +128,14 @@ function wrapped(value: unknown): unknown[] {
     memberOf(base, 'status_code') === 0 ? undefined : base,
     memberOf(output, '__type') === undefined ? undefined : output,
   ];
+}
+
+/** OpenRouter's error in a choice of an answer. */
+function errorOfChoice(answer: unknown): unknown {
+  const choices = memberOf(answer, 'choices');
+  return Array.isArray(choices)
+    ? choices.map((choice) => memberOf(choice, 'error')).find(Boolean)
+    : undefined;
 }
 
 /** The data of the first event with data (WHATWG HTML, 9.2.6). */

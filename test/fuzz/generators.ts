@@ -278,7 +278,7 @@ const choice = mostly(
     delta,
     message: delta,
     text,
-    finish_reason: mostly(fc.constantFrom(null, null, 'stop', 'length', '')),
+    finish_reason: mostly(fc.constantFrom(null, null, 'stop', 'length', 'error', '')),
     logprobs: fc.constant(null),
   }),
 );

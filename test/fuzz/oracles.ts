@@ -63,14 +63,26 @@ export function factsOf(frame: Buffer): SlowFacts | undefined {
   const text = Buffer.from(data.join('\n'), 'latin1').toString();
   if (text.startsWith('[DONE]')) return { kind: 'done', hasError: isErrorEvent, ...none };
   const parsed = parse(text);
-  if (!parsed.ok || !isObject(parsed.value)) return { kind: 'other', hasError: isErrorEvent, ...none };
+  if (!parsed.ok || !isObject(parsed.value)) {
+    const [first]: unknown[] = parsed.ok && Array.isArray(parsed.value) ? parsed.value : [];
+    const isList = isObject(first) && Boolean(first['error']);
+    return { kind: 'other', hasError: isErrorEvent || isList, ...none };
+  }
   if (!hasUniqueKeys(text, parsed.value)) return undefined;
   const answer = answerOf(parsed.value);
-  const hasError = isErrorEvent || Boolean(parsed.value['error']);
+  const hasError = isErrorEvent || Boolean(parsed.value['error']) || hasFailed(parsed.value);
   const { choices } = parsed.value;
   const noChoices =
     choices === undefined || choices === null || (Array.isArray(choices) && choices.length === 0);
   return { kind: 'json', hasError, ...answer, usageOnly: answer.usage !== null && noChoices && !hasError };
+}
+
+/** Whether a choice failed, and there is no output. */
+export function hasFailed(chunk: Record<string, unknown>): boolean {
+  const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : [];
+  const hasError = choices.some((choice) => isObject(choice) && Boolean(choice['error']));
+  const { finish, hasOutput } = answerOf(chunk);
+  return !hasOutput && (hasError || /^(?:error|insufficient_system_resource|abort)$/.test(finish ?? ''));
 }
 
 function answerOf(

@@ -30,7 +30,7 @@ import {
   spelled,
   transcript,
 } from './generators.ts';
-import { factsOf, framesOf, hasUniqueKeys, isObject, parse } from './oracles.ts';
+import { factsOf, framesOf, hasFailed, hasUniqueKeys, isObject, parse } from './oracles.ts';
 
 export const properties = {
   'the scanner accepts what JSON.parse accepts': fc.property(
@@ -180,6 +180,7 @@ export const properties = {
       const { choices } = value;
       const hasChoices = choices !== undefined && choices !== null && !isDeepStrictEqual(choices, []);
       expect(facts.isError).toBe(Boolean(value['error']) && !hasChoices);
+      expect(facts.hasFailed).toBe(hasFailed(value));
       checkModel(body, facts.modelSpan, value['model']);
     },
   ),

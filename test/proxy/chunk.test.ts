@@ -111,7 +111,12 @@ describe('errors', () => {
     ['{"error":""}', false],
     ['{"error":0}', false],
     ['{"error":-0.0e5}', false],
-    ['{"choices":[{"error":{}}]}', false],
+    ['{"choices":[{"error":{}}]}', true],
+    ['{"choices":[{"error":null,"finish_reason":null}]}', false],
+    ['{"choices":[{"delta":{"content":""},"finish_reason":"error"}]}', true],
+    ['{"choices":[{"delta":{},"finish_reason":"insufficient_system_resource"}]}', true],
+    ['{"choices":[{"delta":{},"finish_reason":"abort"}]}', true],
+    ['{"choices":[{"delta":{"content":"x"},"error":{"code":502},"finish_reason":"error"}]}', false],
     ['{"errors":{}}', false],
   ])('%s', (json, hasError) => {
     expect(read(`data: ${json}\n\n`)).toMatchObject({ kind: 'json', hasError });
@@ -331,6 +336,7 @@ describe('a whole completion', () => {
       valid: true,
       isError: false,
       hasChoices: true,
+      hasFailed: false,
       modelSpan: { start: text.indexOf('"gpt'), end: text.indexOf(',"choices') },
       hasOutput: true,
       finish: 'stop',
@@ -365,6 +371,7 @@ describe('a whole completion', () => {
       valid: false,
       isError: false,
       hasChoices: false,
+      hasFailed: false,
       modelSpan: null,
       hasOutput: false,
       finish: null,
@@ -383,6 +390,15 @@ describe('a whole completion', () => {
     ['{"message":"m"}', false],
   ])('is an error without choices: %s', (text, isError) => {
     expect(readCompletion(Buffer.from(text))).toMatchObject({ valid: true, isError });
+  });
+
+  test.each([
+    ['{"choices":[{"message":{"content":""},"error":{"code":502},"finish_reason":"error"}]}', true],
+    ['{"choices":[{"message":{"content":null},"finish_reason":"abort"}]}', true],
+    ['{"choices":[{"message":{"content":"x"},"finish_reason":"error"}]}', false],
+    ['{"choices":[{"finish_reason":"error"},{"message":{"content":"x"},"finish_reason":"stop"}]}', false],
+  ])('has failed without output: %s', (text, hasFailed) => {
+    expect(readCompletion(Buffer.from(text))).toMatchObject({ valid: true, hasFailed });
   });
 });
 

@@ -145,6 +145,54 @@ describe('an error object without a wrapper', () => {
     },
   );
 
+  const failed = (finish: string, more: object = {}) => ({
+    choices: [
+      {
+        index: 0,
+        delta: { content: '' },
+        message: { role: 'assistant', content: '' },
+        finish_reason: finish,
+        ...more,
+      },
+    ],
+  });
+  const disconnected = failed('error', { error: { code: 503, message: 'Provider disconnected' } });
+
+  test.each<[string, object | string, number, string]>([
+    ['OpenRouter’s, of a choice', disconnected, 503, 'Provider disconnected'],
+    ['Mistral’s finish reason', failed('error'), 502, 'The upstream reported an error.'],
+    ['DeepSeek’s', failed('insufficient_system_resource'), 502, 'The upstream reported an error.'],
+    ['vLLM’s', failed('abort'), 502, 'The upstream reported an error.'],
+  ])('(%s) instead of output is an error, whole or in a stream', async (_name, body, status, message) => {
+    for (const [script, stream] of [
+      [json(200, body), false],
+      [sse([roleChunk(), body]), true],
+    ] as const) {
+      const answer = await answered(script, chatRequest({ stream }));
+      expect([answer.status, answer.json()]).toMatchObject([status, { error: { message } }]);
+      expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_error' });
+    }
+  });
+
+  test('of a choice behind output is told, or its finish reason is relayed', async () => {
+    const output = frame(contentChunk('x', { model: 'test-model' }));
+    const told = await answered(sse([output, disconnected]), chatRequest({ stream: true }));
+    expect(told.frames()[1]).toContain('{"error":{"message":"Provider disconnected"');
+    const relayed = await answered(sse([output, failed('error')]), chatRequest({ stream: true }));
+    expect(relayed.frames()[1]).toBe(frame(failed('error')).trim());
+    for (const answer of [told, relayed])
+      expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_error' });
+  });
+
+  test('(Google’s, in an array) behind output is told so that SDKs see it', async () => {
+    const output = frame(contentChunk('x', { model: 'test-model' }));
+    const error = [{ error: { code: 503, message: 'The model is overloaded.', status: 'UNAVAILABLE' } }];
+    const answer = await answered(sse([output, error], { done: false }), chatRequest({ stream: true }));
+    expect([answer.frames().length, answer.complete]).toEqual([2, true]);
+    expect(answer.frames()[1]).toContain('{"error":{"message":"The model is overloaded."');
+    expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_error' });
+  });
+
   test.each<[string, string, object]>([
     ['responses', 'responses', { model: 'test-model', input: 'x' }],
     ['embeddings', 'embeddings', { model: 'test-model', input: 'x' }],

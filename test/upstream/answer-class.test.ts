@@ -67,6 +67,10 @@ test.each<[AnswerClassName, string, number, unknown]>([
     400,
     { type: 'error', error: { type: 'invalid_request_error', message: CREDIT } },
   ],
+  ['account', 'Alibaba', 400, error('Access denied, please make sure …', 'Arrearage', 'Arrearage')],
+  ['account', 'LiteLLM', 400, error('Budget has been exceeded! Current cost: 1.', '400', 'budget_exceeded')],
+  ['account', 'Moonshot', 429, error('Your account is suspended', null, 'exceeded_current_quota_error')],
+  ['account', 'Volcano', 403, error('The request failed because …', 'AccountOverdueError', 'Forbidden')],
   ['account_text', 'DeepSeek', 400, error('Insufficient Balance')],
   [
     'account_text',
@@ -75,6 +79,13 @@ test.each<[AnswerClassName, string, number, unknown]>([
     { error: 'Your team 1-2-3 has either used all available credits or reached its monthly spending limit.' },
   ],
   ['account_text', 'Groq', 400, error('This organization has been restricted. Please reach out to support.')],
+  [
+    'account_text',
+    'Fireworks',
+    412,
+    error('Account x is suspended, possibly due to reaching the monthly spending limit.'),
+  ],
+  ['credential_text', 'Google', 400, error('User location is not supported for the API use.')],
   [
     'account_text',
     'OpenAI',

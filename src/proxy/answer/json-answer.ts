@@ -234,7 +234,7 @@ function withoutMark(body: Buffer): Buffer {
 }
 
 /** Completions, the most frequent answers, need no further look. */
-function shapeFor({ isError, hasChoices }: Facts, body: Buffer): Shape {
-  if (isError) return 'error';
+function shapeFor({ isError, hasChoices, hasFailed }: Facts, body: Buffer): Shape {
+  if (isError || hasFailed === true) return 'error';
   return hasChoices ? 'answer' : shapeOf(withoutMark(body));
 }
