@@ -93,17 +93,20 @@ export function isErrorEvent(text: string): boolean {
   );
 }
 
+/** By what SDKs recognize an error frame: its member `error`; or its type, too; or the name of its event alone. */
+export type ErrorSign = 'wrapper' | 'type' | 'name';
+
 /**
- * The message of an error frame that no SDK recognizes, because it has neither a wrapper nor an event name.
+ * The message of an error frame that no SDK recognizes.
  * @param text its data
- * @param isTyped whether the events of its endpoint have types
  * @returns undefined if SDKs recognize it
  */
-export function textOfBareError(frame: Buffer, text: string, isTyped: boolean): string | undefined {
+export function textOfBareError(frame: Buffer, text: string, sign: ErrorSign): string | undefined {
+  if (/^event: ?error\r?$/m.test(frame.toString())) return undefined;
   const data = parse(text);
   const type = memberOf(data, 'type');
-  const isEvent = isTyped && typeof type === 'string' && /^error$|\./.test(type);
-  if (isEvent || memberOf(data, 'error') || /^event: ?error\r?$/m.test(frame.toString())) return undefined;
+  const isEvent = sign === 'type' && typeof type === 'string' && /^error$|\./.test(type);
+  if (sign !== 'name' && (isEvent || memberOf(data, 'error'))) return undefined;
   const { message } = readErrorAnswer(502, Buffer.from(text));
   // The finish reason of a choice says that it failed.
   if (message === '' && memberOf(data, 'choices')) return undefined;

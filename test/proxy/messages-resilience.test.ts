@@ -7,6 +7,7 @@ import {
   HostileUpstream,
   head,
   json,
+  lastChunk,
   reset,
   type Script,
   SSE_HEADERS,
@@ -120,6 +121,26 @@ async function totalsOf(key: string) {
   const response = await fetch(`${gateway.url}/admin/usage`, { headers: { 'x-api-key': key } });
   return JSON.parse(await response.text()).totals;
 }
+
+test.each([
+  ['Anthropic’s, without its name', ERROR_OF('overloaded_error')],
+  ['of a server in between', { error: { message: 'as scripted', code: 502 } }],
+])('an error (%s) behind output is told by its name, which SDKs look for', async (_, error) => {
+  const frames = [messageStart(), blockStart(), textDelta('Hel')];
+  one.next([
+    head(200, SSE_HEADERS),
+    chunk(`${frames.join('')}data: ${JSON.stringify(error)}\n\n`),
+    lastChunk(),
+  ]);
+  const { text, isCut, line } = await post('hedged', { stream: true });
+  const [begun = '', end = ''] = text.split('event: error\n');
+  expect([begun, isCut]).toEqual([frames.join('').replaceAll('upstream-model', 'hedged'), false]);
+  expect(JSON.parse(end.slice('data: '.length))).toMatchObject({
+    type: 'error',
+    error: { type: 'api_error', message: 'as scripted' },
+  });
+  expect(line).toMatchObject({ outcome: 'upstream_error' });
+});
 
 describe('a second target is asked', () => {
   test.each<[what: string, script: Script, prompt: number]>([

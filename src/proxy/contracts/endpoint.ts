@@ -6,6 +6,7 @@ import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders, Transport } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import type { ErrorSign } from '../../wire/answer-shape.ts';
 import type { ChunkFacts, CompletionFacts } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Quantities, Usage } from '../../wire/token-usage.ts';
@@ -157,6 +158,7 @@ export interface FrameReader {
   readonly text: number;
   /** The client may have the whole answer with the frames so far, although usage is still to come. */
   readonly mayBeLast: boolean;
+  readonly errorSign: ErrorSign;
   /** A frame that reports an error of the gateway. @param requestId of the client's request */
   errorFrame(error: GatewayError, requestId: string): Buffer;
   /** Classifies an error frame that comes before anything was sent to the client. */

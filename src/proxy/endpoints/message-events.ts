@@ -29,6 +29,7 @@ export class MessageReader implements FrameReader {
   #usage: Usage | null = null;
   #isRefused = false;
   #hasEnded = false;
+  readonly errorSign = 'name';
   text = 0;
   mayBeLast = false;
 

@@ -68,6 +68,7 @@ export class EventReader implements FrameReader {
   readonly #repeated = new TextCount();
   #item: Span | null = null;
   readonly #text = new OutputText();
+  readonly errorSign = 'type';
   /** Bytes of output text in the last event, beyond what earlier events reported. */
   text = 0;
   /** The client may have the whole answer with the last event, although usage is still to come. */

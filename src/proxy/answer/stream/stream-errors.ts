@@ -50,7 +50,7 @@ export class StreamErrors {
     const { source, reader } = this.#options;
     const text = dataText(frame);
     if (text.trim() === '' || source.quotesCredential?.(frame) === true) return this.frameOf(this.#relayed);
-    const message = textOfBareError(frame, text, reader !== undefined);
+    const message = textOfBareError(frame, text, reader?.errorSign ?? 'wrapper');
     return message === undefined ? undefined : this.frameOf(new GatewayError('upstream_error', message));
   }
 
