@@ -4,9 +4,10 @@
 // `node bench/workers.ts`; `--help` says the rest.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { startRedis } from '../test/helpers/redis.ts';
-import { limitCpu } from '../test/process/cpu-quota.ts';
+import { limitCpu, PERIOD_MS } from '../test/process/cpu-quota.ts';
 import { type Bench, tell, withBench } from './bench.ts';
 import { childrenOf, cpuMicroseconds } from './cpu.ts';
 import { rowsOf, type Sample } from './figures.ts';
@@ -36,6 +37,8 @@ const FEW = { connections: 8, requests: 200 };
 const CONNECTIONS = 24;
 /** A process that uses less of its quota was short of something else: other programs, the load generator, the upstream. */
 const MIN_USED = 0.9;
+/** Of load during which the quotas begin: the periods of a process that rests end. */
+const LIMITING_SECONDS = 2;
 /** Rounds, of each that counts, after which the machine is too busy. */
 const MAX_TRIES = 3;
 
@@ -72,6 +75,22 @@ async function startKinds(bench: Bench, stack: AsyncDisposableStack): Promise<Ki
     { name: 'two workers', members: [two], serving: workers, others: two.pids },
     { name: 'two replicas', members: replicas, serving: replicas.flatMap(({ pids }) => pids), others: [] },
   ];
+}
+
+/**
+ * Gives each its share in another part of the quotas' period. If all used theirs at the same time, they would take processors from each other
+ * and from the load generator, and one process would be the cheaper the luckier its moment is.
+ */
+async function limitInTurn(
+  pids: readonly number[],
+  share: number,
+  stack: AsyncDisposableStack,
+): Promise<void> {
+  const started = performance.now();
+  for (const [index, pid] of pids.entries()) {
+    await sleep(started + (PERIOD_MS * (index + 1)) / pids.length - performance.now());
+    stack.use(await limitCpu(pid, share));
+  }
 }
 
 /** Every serving process gets as many connections: a larger batch of requests costs less for each. */
@@ -124,7 +143,9 @@ async function measure(bench: Bench, { rounds, seconds, share, warm }: Options):
   const kinds = await startKinds(bench, stack);
   // All until the same moment: those that rested after their warm-up compiled again in the first rounds.
   await Promise.all(kinds.map((kind) => round(bench, kind, warm)));
-  for (const pid of kinds.flatMap(({ serving }) => serving)) stack.use(await limitCpu(pid, share / 100));
+  const pids = kinds.flatMap(({ serving }) => serving);
+  const load = kinds.map((kind) => round(bench, kind, LIMITING_SECONDS));
+  await Promise.all([limitInTurn(pids, share / 100, stack), ...load]);
   const results = new Map<string, Sample[]>(kinds.map(({ name }) => [name, []]));
   let tries = 0;
   for (let number = 1; number <= rounds; ) {

@@ -6,7 +6,8 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { until } from '../helpers/wait.ts';
 
-const PERIOD_MS = 100;
+/** A quota is used up at the beginning of each period, which begins anew with the first work after a rest. In milliseconds. */
+export const PERIOD_MS = 100;
 /** The highest weight of a group: others that want the processor at the same time do not take from the share. */
 const WEIGHTS = { v1: 262_144, v2: 10_000 };
 const V1 = '/sys/fs/cgroup/cpu';
