@@ -22,7 +22,7 @@ export async function until<T>(
   what = 'the condition',
   ms: number = PATIENCE,
 ): Promise<Exclude<T, false | null | undefined>> {
-  const deadline = performance.now() + ms;
+  const started = performance.now();
   let cause: unknown;
   for (;;) {
     const asked = performance.now();
@@ -34,14 +34,14 @@ export async function until<T>(
       cause = error;
     }
     const now = performance.now();
-    if (now > deadline) {
+    if (now > started + ms) {
       throw new Error(
         `${what} did not come true within ${ms} ms`,
         cause === undefined ? undefined : { cause },
       );
     }
-    // What takes long to ask is asked less often: it takes the processor from what it waits for.
-    await pause(Math.min(Math.max(5, 2 * (now - asked)), 100));
+    // What takes long to ask, or to come true, is asked less often: asking takes the processor from what it waits for.
+    await pause(Math.min(Math.max(5, 2 * (now - asked), (now - started) / 20), 500));
   }
 }
 
