@@ -1,6 +1,7 @@
 // Edge checks: validates the request line and headers before anything else reads them (an allow-list). Pure functions of the parsed
 // head.
 import { GatewayError } from '../errors.ts';
+import { HOST } from './exchange/absolute-form.ts';
 import type { IncomingRequest } from './incoming-request.ts';
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
@@ -8,12 +9,10 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
 export const ALLOWED_METHODS = [...METHODS].join(', ');
 
 const MAX_FIELDS = 100;
-/** RFC 9112, 3.2.1: origin form, printable ASCII; no backslash (some servers read it as a slash), no fragment. */
+/** RFC 9112, 3.2.1: origin form (`toOriginForm` has made it), printable ASCII; no backslash (some servers read it as a slash), no fragment. */
 const TARGET = /^\/[\x21\x22\x24-\x5b\x5d-\x7e]*$/;
 /** Encoded NUL and line ends have no legitimate use in a target. */
 const ENCODED_CONTROL = /%0[0ad]/i;
-/** RFC 9110, 7.2, restricted to characters of host names; IPv6 in brackets. */
-const HOST = /^(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/;
 const PLAIN_NAME = /^[A-Za-z0-9-]+$/;
 /** RFC 9110, 5.6.2. */
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;

@@ -15,6 +15,7 @@ import { Connection, ListenerState } from './connection.ts';
 import { Cors } from './cors.ts';
 import { Drain } from './drain.ts';
 import { checkEdge } from './edge.ts';
+import { toOriginForm } from './exchange/absolute-form.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { answerOrCut } from './exchange/response-writer.ts';
 import { RunningExchanges, type RunningExchangesOptions } from './exchange/running-exchanges.ts';
@@ -58,7 +59,8 @@ export class Server {
     this.#cors = options.cors ?? new Cors(() => []);
     this.#active = new RunningExchanges(options);
     this.#early = new EarlyRejection(this.#shared.decodeQueue, options.metrics);
-    const upgrades = ({ url = '/' }: IncomingMessage) => this.#upgradable.has(this.#router.pathOf(url));
+    const upgrades = (request: IncomingMessage) =>
+      this.#upgradable.has(this.#router.pathOf(toOriginForm(request)));
     const server = createListener(options, (request) => upgrades(request) && isHandshake(request));
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
@@ -197,14 +199,12 @@ export class Server {
   }
 
   #enter(request: IncomingRequest, response: ServerResponse): void {
+    toOriginForm(request);
     const connection = this.#connections.get(request.socket);
-    if (connection === undefined) request.socket.destroy();
-    else if (
-      connection.current !== undefined ||
-      this.#drain.hasBegun ||
-      !this.#early.rejects(request, response)
-    )
-      connection.enter(() => this.#begin(connection, request, response));
+    if (connection === undefined) return void request.socket.destroy();
+    const mayReject = connection.current === undefined && !this.#drain.hasBegun;
+    if (mayReject && this.#early.rejects(request, response)) return;
+    connection.enter(() => this.#begin(connection, request, response));
   }
 
   #enterUpgrade(request: IncomingRequest, head: Buffer): void {

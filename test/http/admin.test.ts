@@ -88,6 +88,12 @@ describe('the admin listener', () => {
     await plain.close();
   });
 
+  test('takes a target in absolute form, with its authority as Host', async () => {
+    const response = await ask('http://127.0.0.1/livez');
+    expect([response.status, response.text()]).toEqual([200, 'ok\n']);
+    expect((await ask('http://evil.example/livez')).status).toBe(421);
+  });
+
   test.each(['/', '/health', '/metrics/', '/__proto__', '/constructor', '//metrics'])(
     'has no %s',
     async (path) => {

@@ -41,6 +41,7 @@ export function corpus(key: string): Buffer[] {
     get('/%2e%2e/%00'),
     get('//health'),
     get('http://a/health'),
+    get('http://a@b/health'),
     get('*'),
     'GET /health HTTP/1.0\r\n\r\n',
     'GET /health HTTP/2.0\r\nhost: a\r\n\r\n',

@@ -265,6 +265,16 @@ describe('while too many compressed bodies wait, a connection that is opened for
     expect(page).toContain('tollgate_requests_total{route="none",status="503"} 1');
   });
 
+  test('is rejected for a target in absolute form, too', async () => {
+    await using served = await startFull();
+    for (const fields of [`${CLOSE}not a field\r\n`, FIELDS]) {
+      const bytes = call(fields).toString('latin1').replace('/v1', 'http://gateway:8080/v1');
+      const { response } = await served.say(Buffer.from(bytes, 'latin1'));
+      expect([response.status, errorCode(response)]).toEqual([503, 'overloaded']);
+    }
+    expect(served.begun).toEqual([]);
+  });
+
   test('is rejected in TLS, too', async () => {
     await using served = await startFull({ certificate: makeCertificate() });
     const { response, client } = await served.say(call(CLOSE));

@@ -161,9 +161,51 @@ describe('targets', () => {
   );
 
   test.each([
+    ['http://b.example:8080/health?a=b', '/health?a=b', 'b.example:8080'],
+    ['HTTPS://[::1]/fields', '/fields', '[::1]'],
+    [`http://${'b'.repeat(261)}/health`, '/health', 'b'.repeat(261)],
+  ])('%s is read as its path, and Host as its authority', async (target, path, host) => {
+    for (let i = 0; i < 2; i += 1) {
+      const { response, client } = await served.say(get(target));
+      expect(response.status).toBe(200);
+      client.destroy();
+      await until(() => served.ended.length > 0, 'its end');
+      expect(served.ended.at(-1)?.target).toBe(path);
+      expect(await passes(get(target.replace(/\/(?:health|fields).*/, '/fields')))).toMatchObject({ host });
+      // A later request with the same header lines keeps its own.
+      expect(await passes(get('/fields'))).toMatchObject({ host: 'a' });
+    }
+  });
+
+  test('without a path, one in absolute form is that of the root', async () => {
+    for (const target of ['http://a', 'http://a?b=c', 'http://a/']) {
+      const { response } = await served.say(get(target));
+      expect([response.status, errorCode(response)]).toEqual([404, 'unknown_url']);
+    }
+  });
+
+  test('one in absolute form needs one valid Host, too', async () => {
+    const line = 'GET http://a/health HTTP/1.1';
+    await refused(raw(line, 'accept: */*'), 'invalid_http');
+    await refused(raw(line, 'host: a', 'host: a'), 'invalid_http');
+    await refused(raw(line, 'host: a_b'), 'invalid_http');
+    await passes(raw('GET http://a/health HTTP/1.0'));
+  });
+
+  test.each([
     '*',
-    'http://a/health',
-    'HTTP://a/health',
+    'http:///health',
+    'http://a@b/health',
+    'http://a:b@c/health',
+    'http://a_b/health',
+    'http://a:/health',
+    'http://a:123456/health',
+    `http://${'b'.repeat(262)}/health`,
+    'http://a/health#x',
+    'http://a/\\health',
+    'http://a/health%00',
+    'ftp://a/health',
+    'ws://a/health',
     '/health#x',
     '/health?a=\\b',
     '/\\health',
@@ -173,15 +215,22 @@ describe('targets', () => {
     '/%0Ahealth',
   ])('%s is refused', (target) => refused(get(target), 'invalid_http'));
 
-  test.each(['health', 'a:80', '/he\x01alth', '/he\x7falth', '/health\u00e9', '/he\talth', '/he alth'])(
-    'what is no target at all is refused (%j)',
-    async (target) => {
-      const { response, client } = await served.say(Buffer.from(get(target), 'latin1'));
-      expect(errorCode(response)).toBe('invalid_http');
-      expect(response.status).toBe(400);
-      expect(await client.closed).not.toBe('reset');
-    },
-  );
+  test.each([
+    'health',
+    'a:80',
+    'http:/health',
+    'http://a#x',
+    '/he\x01alth',
+    '/he\x7falth',
+    '/health\u00e9',
+    '/he\talth',
+    '/he alth',
+  ])('what is no target at all is refused (%j)', async (target) => {
+    const { response, client } = await served.say(Buffer.from(get(target), 'latin1'));
+    expect(errorCode(response)).toBe('invalid_http');
+    expect(response.status).toBe(400);
+    expect(await client.closed).not.toBe('reset');
+  });
 
   test.each([
     '/Health',

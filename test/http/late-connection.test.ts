@@ -38,6 +38,16 @@ describe('a connection that waited too long', () => {
     expect(page).toContain('tollgate_requests_total{route="none",status="503"} 1');
   });
 
+  test.each(['http://gateway:8080', `HTTPS://${'a'.repeat(255)}:12345`])(
+    'is answered 503 for a target in absolute form, too',
+    async (origin) => {
+      await using served = await startLate();
+      const { response } = await served.say(CALL.replace('/v1', `${origin}/v1`));
+      expect([response.status, errorCode(response)]).toEqual([503, 'overloaded']);
+      expect(served.begun).toEqual([]);
+    },
+  );
+
   test('gets a retry time of two to four seconds that differs from that of others', async () => {
     await using served = await startLate();
     const waits = new Set<number>();

@@ -3,6 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { errorBody, GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { ORIGIN } from '../exchange/absolute-form.ts';
 import { retryHeaders } from '../exchange/response-writer.ts';
 import { preparedByRetryTime } from '../exchange/retry-times.ts';
 import type { DecodeQueue } from '../pieces/decode-queue.ts';
@@ -17,7 +18,7 @@ const headFor = preparedByRetryTime((retryAfterMs) => {
 
 const HEAD_END = '\r\n\r\n';
 /** Any method, as for late connections. */
-const API_REQUEST = /^[A-Z]{1,10} \/v1\/[^\r\n]* HTTP\/1\.1\r\n/;
+const API_REQUEST = new RegExp(`^[A-Z]{1,10} ${ORIGIN}/v1/[^\\r\\n]* HTTP/1\\.1\\r\\n`);
 const LENGTH = /\r\ncontent-length: *(\d{1,10})\r\n/i;
 /** The client opened the connection for one request. */
 const CLOSES = /\r\nconnection: *close\r\n/i;

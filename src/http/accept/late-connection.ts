@@ -5,13 +5,15 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { ORIGIN } from '../exchange/absolute-form.ts';
 import { closingAnswer } from '../exchange/response-writer.ts';
 import { preparedByRetryTime } from '../exchange/retry-times.ts';
 import type { EarlyRejection } from './early-rejection.ts';
 
 /** Any method: unknown ones would be rejected too. */
-const API_REQUEST = /^[A-Z]{1,10} \/v1\//;
-const REQUEST_START_BYTES = 16;
+const API_REQUEST = new RegExp(`^[A-Z]{1,10} ${ORIGIN}/v1/`);
+/** What the expression reads at most. */
+const REQUEST_START_BYTES = 300;
 /** Node's read size: a shorter piece is all that the client has sent. */
 const READ_BYTES = 64 * 1024;
 /**

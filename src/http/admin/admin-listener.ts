@@ -3,6 +3,7 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { ServerCertificate } from '../../config/schema/listener-schema.ts';
 import { boundAddress } from '../client-address.ts';
+import { toOriginForm } from '../exchange/absolute-form.ts';
 import { startListening } from '../listener.ts';
 import { adminHostCheck } from '../own-host.ts';
 import { limitConnections } from './admin-connections.ts';
@@ -67,6 +68,7 @@ export class AdminServer {
     const isOwnHost = adminHostCheck(hosts);
     const times = { requestTimeout: 5_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 };
     const answer = (request: IncomingMessage, response: ServerResponse): void => {
+      toOriginForm(request);
       const [path = '/', query = ''] = request.url?.split('?') ?? [];
       const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
       if (!isOwnHost(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
