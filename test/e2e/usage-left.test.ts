@@ -18,6 +18,7 @@ import {
   SSE_HEADERS,
   type Step,
   silence,
+  sse,
   upstreamError,
   usageChunk,
 } from '../helpers/hostile-upstream.ts';
@@ -123,6 +124,40 @@ async function leaveUnread(key: string, end: Step, waitMs = 0): Promise<void> {
   await pause(waitMs);
   client.reset();
 }
+
+describe('a stream that was not requested', () => {
+  const whole = chatRequest({ model: 'm' });
+  const output = [roleChunk(), contentChunk(WORDS), finishChunk()];
+
+  async function refuse(key: string, frames: readonly (object | string)[]): Promise<void> {
+    upstream.next(sse(frames));
+    using client = await gateway.connect();
+    expect((await client.ask({ headers: bearer(key), body: whole })).status).toBe(406);
+  }
+
+  test('counts what its upstream reports', async () => {
+    const key = await gateway.issueKey();
+    await refuse(key, [...output, usageChunk({ prompt: 5, completion: 2_995 }), DONE]);
+    expect(await totalsOf(key)).toEqual({ prompt: 5, completion: 2_995, estimated: 0 });
+    expect(await usedTokens(key)).toBe(3_000);
+  });
+
+  test('counts its text where nothing is reported', async () => {
+    const key = await gateway.issueKey();
+    await refuse(key, [...output, DONE]);
+    const totals = await totalsOf(key);
+    expect(totals.completion).toBeGreaterThanOrEqual(WORDS.length / BYTES_PER_TOKEN);
+    expect(totals.estimated).toBe(1);
+  });
+
+  test('counts what was read before it broke', async () => {
+    const key = await gateway.issueKey();
+    upstream.next(opened(output, (c) => c.reset()));
+    using client = await gateway.connect();
+    expect((await client.ask({ headers: bearer(key), body: whole })).status).toBeGreaterThan(400);
+    expect((await totalsOf(key)).completion).toBeGreaterThanOrEqual(WORDS.length / BYTES_PER_TOKEN);
+  });
+});
 
 describe('a stream that is left when its answer is there', () => {
   test('counts what its upstream reports a moment later, and the limit holds', async () => {

@@ -5,11 +5,14 @@ import { isJson, mediaType } from '../../http/multipart/media-type.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { isErrorEvent } from '../../wire/answer-shape.ts';
+import { SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import { EmbeddingsRelay } from './embeddings-relay.ts';
 import { JsonAnswer } from './json-answer.ts';
 import { StreamRelay } from './stream/stream-relay.ts';
+import { StreamUsage } from './stream/stream-usage.ts';
+import { UsageOnlyReader } from './stream/usage-only-reader.ts';
 
 type Kind = 'events' | 'json' | 'bytes' | 'unknown';
 
@@ -20,6 +23,7 @@ const OPEN_OBJECT = 0x7b;
 const EVENTS = ['data:', 'event:', ': '] as const;
 /** Sound and text may begin with a brace by chance: there, JSON needs a member name. */
 const JSON_START = /^\{\s*"(?:[\w.-]{1,64}"\s*:)?/;
+const UNREQUESTED = 'The upstream answered with a stream that was not requested.';
 /** Bytes examined after leading white space. */
 const SAMPLE_BYTES = 96;
 /** Some upstreams send blank lines while they work. Beyond this, the label decides. */
@@ -115,8 +119,8 @@ export class AnswerStart implements Receiver {
   #begin(kind: Kind, bytes: Buffer | undefined): Receiver | undefined {
     const reader = this.#readerOf(kind);
     if (reader === undefined) {
-      if (kind === 'events') this.#rejectEvents(bytes ?? NO_BYTES);
-      else this.#source.unusable(`content-type ${this.#type || 'missing'}`);
+      if (kind === 'events') return this.#rejectEvents(bytes ?? NO_BYTES);
+      this.#source.unusable(`content-type ${this.#type || 'missing'}`);
       return undefined;
     }
     this.#source.reads(reader);
@@ -125,14 +129,24 @@ export class AnswerStart implements Receiver {
     return reader;
   }
 
-  /** Handles an unrequested stream: an error in it counts as an error; otherwise the upstream did the work. */
-  #rejectEvents(bytes: Buffer): void {
+  /** Handles an unrequested stream: an error in it counts as an error; otherwise the upstream did the work, whose usage is read. */
+  #rejectEvents(bytes: Buffer): Receiver | undefined {
     const text = bytes.toString('utf8', firstByte(bytes));
     if (!EVENTS.some((field) => text.startsWith(field)))
       this.#source.unusable(`content-type ${this.#type || 'missing'}`);
-    else if (!isErrorEvent(text))
-      this.#source.unrelayable('The upstream answered with a stream that was not requested.');
-    else this.#source.finish({ kind: 'failed', failure: judgeErrorObject(text, this.#headers) });
+    else if (isErrorEvent(text))
+      this.#source.finish({ kind: 'failed', failure: judgeErrorObject(text, this.#headers) });
+    else {
+      const [request, source] = [this.#request, this.#source];
+      const frames = request.endpoint.frames?.((created) => void source.created?.(created));
+      const scanner = new SseFrameScanner(request.config.max_answer.frame);
+      const usage = new StreamUsage(request, source, frames);
+      const reader = new UsageOnlyReader(source, scanner, usage, frames, UNREQUESTED);
+      source.reads(reader);
+      reader.data(bytes);
+      return reader;
+    }
+    return undefined;
   }
 
   #readerOf(kind: Kind): Receiver | undefined {
