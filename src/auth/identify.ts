@@ -45,6 +45,17 @@ export function identify(
     : noteHolder(exchange, checked);
 }
 
+/**
+ * Checks the key again where it may have ended while the body arrived: a body may take hours.
+ * @throws (or rejects with) GatewayError as `identify`
+ */
+export function recheck(
+  authenticator: Pick<Authenticator, 'authenticate'>,
+  exchange: Exchange,
+): Principal | Promise<Principal> | undefined {
+  return exchange.hasLateBody ? identify(authenticator, exchange) : undefined;
+}
+
 /** Notes whose request it is. */
 export function noteHolder(exchange: Exchange, principal: Principal): Principal {
   exchange.keyPrefix = principal.prefix;

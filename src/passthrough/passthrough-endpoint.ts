@@ -2,7 +2,7 @@
 // the steps is here: the key, the operation, the limits, the owners of the objects, the call, and the record of new objects. Calls that
 // could read or end another holder's object are rejected before the upstream is asked.
 import type { Authenticator } from '../auth/authenticator.ts';
-import { identify } from '../auth/identify.ts';
+import { identify, recheck } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import { pickLimits } from '../config/limit-table.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
@@ -179,6 +179,7 @@ export class Passthrough {
     const isFields = kind === 'form' && mediaType(headers) === 'multipart/form-data';
     if (!isFields && !isJson(mediaType(headers))) throw new GatewayError('unsupported_content_type');
     const body = await readBody(exchange, maxBody);
+    await recheck(this.#options.authenticator, exchange);
     if (isFields) finder.addQuery(fieldsOf(body, headers['content-type'] ?? ''));
     else await finder.addBody(body);
     await objects.check(finder);

@@ -1,6 +1,6 @@
 // The pipeline of a request for a model, from authentication to the last byte. It fixes the order of the steps; others do them.
 import type { Authenticator } from '../auth/authenticator.ts';
-import { identify } from '../auth/identify.ts';
+import { identify, recheck } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import type { FallbackReason } from '../config/schema/model-schema.ts';
@@ -164,6 +164,8 @@ export class Pipeline {
     } else requireJson(exchange, endpoint);
     const { form } = held;
     const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
+    const rechecked = recheck(authenticator, exchange);
+    if (rechecked instanceof Promise) await rechecked;
     const read = form?.scan ?? large.scan(body);
     const facts = form?.facts ?? endpoint.readFacts(body, read);
     const model = exchange.deployment ?? read.model;

@@ -35,6 +35,7 @@ beforeEach(async () => {
       config: {
         upstreams: { up: { base_url: upstream.baseUrl } },
         models: { m: { targets: [{ upstream: 'up', model: 'm' }] } },
+        passthrough: { upstream: 'up', paths: ['/v1/vector_stores'] },
         tiers: { Free: { requests_per_minute: 4, concurrency: 2 }, Lite: {}, Pro: {} },
       },
     }),
@@ -132,3 +133,32 @@ test('a suspended holder reads why, keeps what runs, rotates, and is served agai
   expect((await listModels(gateway.url, key)).status).toBe(401);
   expect((await usage(next)).json()).toMatchObject({ standing: 'good' });
 });
+
+test.each([
+  [
+    'the holder is suspended',
+    '/v1/chat/completions',
+    ['suspend', '--reason', 'unpaid'],
+    403,
+    'billing_not_active',
+  ],
+  ['the key is revoked', '/v1/chat/completions', ['revoke', '--reason', 'left'], 401, 'invalid_api_key'],
+  ['the key is revoked', '/v1/vector_stores', ['revoke', '--reason', 'left'], 401, 'invalid_api_key'],
+])(
+  'while a body arrives %s, and it is rejected (%s)',
+  async (_, path, [command = '', ...options], status, code) => {
+    const key = await gateway.issueKey('Pro');
+    const body = JSON.stringify(CHAT);
+    using client = await gateway.connect();
+    const head = `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-type: application/json`;
+    await client.write(`${head}\r\ncontent-length: ${body.length}\r\nexpect: 100-continue\r\n\r\n`);
+    await until(() => client.received.bytes.includes('100 Continue'), 'the check of the key');
+    await client.write(body.slice(0, 20));
+    await desk(command, key.slice(0, 8), ...options);
+    await until(async () => (await statusOf(gateway.url, key)) === status, 'the change');
+    await client.write(body.slice(20));
+    const rejected = await client.response();
+    expect([rejected.status, codeOf(rejected)]).toEqual([status, code]);
+    expect(upstream.requests.length).toBe(0);
+  },
+);

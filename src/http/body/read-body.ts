@@ -189,6 +189,7 @@ export async function readBody(
     // Most bodies have arrived already and need no timer.
     batchWrite(() => {
       if (isOver) return;
+      exchange.hasLateBody = true;
       started = last = performance.now();
       stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
     });

@@ -89,6 +89,8 @@ export class Exchange {
   isEnding = false;
   /** The body or response is large, so that other requests take precedence. */
   isLarge = false;
+  /** The body was still arriving after the turn that read the head. */
+  hasLateBody = false;
   /** Set by the connection. */
   connection: { whenRead(callback: () => void): void; readonly decodeQueue: DecodeQueue } | undefined;
   /** Index in `Exchanges`, which owns it. */
