@@ -24,7 +24,7 @@ interface AnswerFacts {
   readonly hasOutput: boolean;
   /** The last non-empty `finish_reason` of its choices. */
   readonly finish: string | null;
-  /** From `usage`, or from Groq's `x_groq.usage`. */
+  /** From `usage`, from Groq's `x_groq.usage`, or from that of a choice, as Moonshot has it. */
   readonly usage: Usage | null;
 }
 
@@ -83,6 +83,7 @@ class AnswerReader implements AnswerFacts {
   #bytes = NO_BYTES;
   #usageSpan: Span | null = null;
   #groqSpan: Span | null = null;
+  #choiceUsageSpan: Span | null = null;
   readonly #beside: Span[] = [];
 
   get text(): number {
@@ -114,11 +115,12 @@ class AnswerReader implements AnswerFacts {
     this.#text.bytes = 0;
     this.#usageSpan = null;
     this.#groqSpan = null;
+    this.#choiceUsageSpan = null;
     this.#beside.length = 0;
     if (!scanner.enterObject()) return false;
     while (scanner.nextMember()) this.#member();
     if (!scanner.finish()) return false;
-    const usage = this.#usageSpan ?? this.#groqSpan;
+    const usage = this.#usageSpan ?? this.#groqSpan ?? this.#choiceUsageSpan;
     if (usage !== null) this.usage = parseUsage(bytes, usage, this.#beside);
     return true;
   }
@@ -148,10 +150,7 @@ class AnswerReader implements AnswerFacts {
   #other(): void {
     const scanner = this.#scanner;
     const index = indexBeside(scanner);
-    if (index === -1) {
-      scanner.skipValue();
-      return;
-    }
+    if (index === -1) return void scanner.skipValue();
     const span = scanner.skipIf(scanner.peek());
     if (span !== null) this.#beside[index] = span;
   }
@@ -161,6 +160,7 @@ class AnswerReader implements AnswerFacts {
     this.hasOutput = false;
     this.finish = null;
     this.#hasChoiceError = false;
+    this.#choiceUsageSpan = null;
     this.#text.bytes = 0;
     if (!scanner.enterArray()) {
       this.hasChoices = scanner.peek() !== LETTER_N;
@@ -170,11 +170,8 @@ class AnswerReader implements AnswerFacts {
     this.hasChoices = false;
     while (scanner.nextElement()) {
       this.hasChoices = true;
-      if (scanner.enterObject()) {
-        while (scanner.nextMember()) this.#choiceMember();
-      } else {
-        scanner.skipValue();
-      }
+      if (!scanner.enterObject()) scanner.skipValue();
+      else while (scanner.nextMember()) this.#choiceMember();
     }
   }
 
@@ -195,6 +192,8 @@ class AnswerReader implements AnswerFacts {
       if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
     } else if (scanner.keyIs('error')) {
       if (skipTruthy(scanner, this.#bytes)) this.#hasChoiceError = true;
+    } else if (scanner.keyIs('usage')) {
+      this.#choiceUsageSpan = scanner.skipIf(OPEN_OBJECT) ?? this.#choiceUsageSpan;
     } else {
       scanner.skipValue();
     }

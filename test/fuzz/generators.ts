@@ -280,6 +280,7 @@ const choice = mostly(
     text,
     finish_reason: mostly(fc.constantFrom(null, null, 'stop', 'length', 'error', '')),
     logprobs: fc.constant(null),
+    usage,
   }),
 );
 

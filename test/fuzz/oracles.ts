@@ -101,7 +101,8 @@ function answerOf(
     return [...real, choice['text']].some(isReal);
   });
   const groqUsage = isObject(groq) ? groq['usage'] : undefined;
-  const usage = [chunk['usage'], groqUsage].find(isObject);
+  const choiceUsage = choices.map((choice) => choice['usage']).findLast(isObject);
+  const usage = [chunk['usage'], groqUsage, choiceUsage].find(isObject);
   return {
     model: typeof model === 'string' ? model : null,
     hasOutput,

@@ -269,6 +269,19 @@ describe('usage', () => {
     ['as Groq has it', `{"choices":[{"delta":{}}],"x_groq":{"id":"req","usage":${full}}}`, counted, false],
     ['from usage before Groq', `{"x_groq":{"usage":{"prompt_tokens":1}},"usage":${full}}`, counted, true],
     ['from Groq when usage is null', `{"usage":null,"x_groq":{"usage":${full}}}`, counted, true],
+    ['of a choice', `{"choices":[{"delta":{},"finish_reason":"stop","usage":${full}}]}`, counted, false],
+    [
+      'of a choice without its own',
+      `{"choices":[{"usage":${full}},{"usage":null}],"usage":null}`,
+      counted,
+      false,
+    ],
+    [
+      'from usage before a choice',
+      `{"choices":[{"usage":{"prompt_tokens":1}}],"usage":${full}}`,
+      counted,
+      false,
+    ],
     [
       'in its other names',
       '{"usage":{"prompt_tokens":9,"prompt_cache_hit_tokens":8,"completion_tokens":2,"reasoning_tokens":1}}',
@@ -308,7 +321,7 @@ describe('usage', () => {
     ],
     ['a number', '{"choices":[],"usage":5}'],
     ['an array', '{"choices":[],"usage":[1]}'],
-    ['elsewhere', '{"choices":[{"usage":{"prompt_tokens":1}}],"x_groq":{"id":"x"}}'],
+    ['elsewhere', `{"choices":[{"delta":{"usage":{"prompt_tokens":1}}}],"x_groq":{"id":"x"}}`],
     ['with an x_groq that is none', '{"x_groq":"usage"}'],
     ['with an x_groq that counts no more', '{"x_groq":{"usage":{"prompt_tokens":1}},"x_groq":null}'],
   ])('none: %s', (_, json) => {

@@ -161,6 +161,17 @@ describe('what hosted tools used', () => {
   }
   const RESPONSES = JSON_ENDPOINTS.find(({ path }) => path === 'responses') ?? never();
 
+  test('usage of a choice counts in a whole answer and in pieces, where there is no other', () => {
+    const own = { prompt_tokens: 9, completion_tokens: 2 };
+    const choices = [{ message: { usage: {} }, usage: own }, { usage: null }];
+    const counted = { prompt: 9, completion: 2, total: 11 };
+    expect(readings({ choices }).slice(0, 2)).toMatchObject([counted, counted]);
+    const other = { choices, usage: { prompt_tokens: 1, completion_tokens: 1 } };
+    expect(readings(other).slice(0, 2)).toMatchObject([{ total: 2 }, { total: 2 }]);
+    const odd = { choices: { a: { usage: own } } };
+    expect(readings(odd).slice(0, 2)).toEqual([null, null]);
+  });
+
   test.each<[string, object, object]>([
     ['images', { output: [item], tool_usage, usage }, SUM],
     ['images, before the output', { usage, tool_usage, output: [item] }, SUM],

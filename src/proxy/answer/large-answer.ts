@@ -31,15 +31,17 @@ const BESIDE = 8;
 
 /** Incremental `readCompletion`. Of duplicate keys the last counts. */
 export class AnswerWalk implements WalkListener {
-  /** The depth of `x_groq.usage` and of the elements of `choices`. */
-  readonly depth = 2;
+  /** The depth of the members of a choice. */
+  readonly depth = 3;
   readonly #walk = new JsonWalk(this);
   #bytes = NO_BYTES;
   #meaning = UNREAD;
   #isUsage = false;
+  #isChoiceUsage = false;
   #modelSpan: Span | null = null;
   #usageSpan: Span | null = null;
   #groqSpan: Span | null = null;
+  #choiceUsageSpan: Span | null = null;
   readonly #beside: Span[] = [];
   #hasError = false;
   #hasChoices = false;
@@ -56,7 +58,7 @@ export class AnswerWalk implements WalkListener {
   facts(): CompletionFacts {
     const valid = this.#walk.fault === null && this.#walk.isObject;
     if (!valid) return { valid, isError: false, hasChoices: false, modelSpan: null, usage: null };
-    const usage = this.#usageSpan ?? this.#groqSpan;
+    const usage = this.#usageSpan ?? this.#groqSpan ?? this.#choiceUsageSpan;
     return {
       valid,
       isError: this.#hasError && !this.#hasChoices,
@@ -68,17 +70,28 @@ export class AnswerWalk implements WalkListener {
   }
 
   key(depth: number, scanner: JsonScanner): void {
+    if (depth === 3) {
+      this.#isChoiceUsage = this.#meaning === CHOICES && scanner.keyIs('usage');
+      return;
+    }
     if (depth === 2) {
       this.#isUsage = this.#meaning === GROQ && scanner.keyIs('usage');
       return;
     }
     this.#meaning = meaningOf(scanner);
     if (this.#meaning === GROQ) this.#groqSpan = null;
-    else if (this.#meaning === CHOICES) this.#hasChoices = false;
-    else if (this.#meaning === DATA) this.#items = 0;
+    else if (this.#meaning === CHOICES) {
+      this.#hasChoices = false;
+      this.#choiceUsageSpan = null;
+    } else if (this.#meaning === DATA) this.#items = 0;
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
+    if (depth === 3) {
+      if (isMember && this.#isChoiceUsage && this.#bytes[start] === OPEN_OBJECT)
+        this.#choiceUsageSpan = { start, end };
+      return;
+    }
     if (depth === 2) {
       if (this.#meaning === CHOICES) this.#hasChoices = true;
       else if (this.#meaning === DATA && !isMember) this.#items = (this.#items ?? 0) + 1;
@@ -99,7 +112,9 @@ export class AnswerWalk implements WalkListener {
         this.#hasError = isTruthy(this.#bytes, start, end);
         break;
       case CHOICES:
-        if (first !== OPEN_ARRAY) this.#hasChoices = first !== LETTER_N;
+        if (first === OPEN_ARRAY) break;
+        this.#hasChoices = first !== LETTER_N;
+        this.#choiceUsageSpan = null;
         break;
       case DATA:
         if (first !== OPEN_ARRAY) this.#items = undefined;
