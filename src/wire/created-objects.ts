@@ -156,6 +156,6 @@ function stringAfter(bytes: Buffer, from: number): Buffer | string | undefined {
 
 function afterSpace(bytes: Buffer, start: number): number {
   let at = start;
-  while (bytes[at] === 0x20 || (bytes[at] ?? 0) === 0x0a || bytes[at] === 0x0d || bytes[at] === 0x09) at += 1;
+  while (bytes[at] === 0x20 || bytes[at] === 0x0a || bytes[at] === 0x0d || bytes[at] === 0x09) at += 1;
   return at;
 }

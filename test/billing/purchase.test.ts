@@ -94,6 +94,7 @@ describe('buying', () => {
     const page = await shop.complete(bought);
     expect([page.status, page.header('cache-control')]).toEqual([200, 'no-store']);
     expect(page.header('referrer-policy')).toBe('same-origin');
+    expect(page.header('refresh')).toBeUndefined();
     expect(page.text()).toContain('Show my key');
     expect(page.text()).toContain('action="claim"');
     const response = await ask(shop.url, {

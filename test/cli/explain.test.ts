@@ -535,6 +535,9 @@ describe('with a running gateway', () => {
       '    now         breaker open, 0 in flight, cooling down for another 9s',
       '    now         breaker closed, 0 in flight',
     ]);
+    expect(out.match(/^ +next .*$/gm)).toEqual(
+      [1, 0, 0, 99].map((count) => `    next        gets ${count} of the next 100 requests first`),
+    );
   });
 
   test('reports that it runs another configuration', async () => {

@@ -1,6 +1,7 @@
 // `tollgate keys revoke` with replicas on a real Redis: its output and its exit codes.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { broadcastText } from '../../src/cli/fleet-action.ts';
 import { main } from '../../src/main.ts';
 import { RedisClient } from '../../src/redis/redis-client.ts';
 import { Replicas } from '../../src/redis/replicas.ts';
@@ -215,4 +216,12 @@ test('tollgate keys issue writes the signed, proven record to Redis and notifies
   expect(value).not.toContain(key.slice(8));
   await until(() => heard.length > 0);
   expect(heard.map((body) => JSON.parse(body))).toMatchObject([{ prefix: key.slice(0, 8), kind: 'issued' }]);
+});
+
+test('where no replica has confirmed, the text has no time', () => {
+  const missing = [{ id: 'host:1:dead', seenMs: 0 }];
+  const confirmation = { confirmed: [], missing, incapable: [] };
+  expect(broadcastText({ kind: 'sent', confirmation }, 'reject it')).toBe(
+    '0 of 1 replicas reject it; hard bound 5 s.',
+  );
 });

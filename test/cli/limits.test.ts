@@ -322,6 +322,11 @@ test('warnings without a budget, and budgets without prices, are refused', async
   );
   expect(await fault('holders', 'set', prefix, '--budget', '5/day')).toContain('has no prices');
   expect(await fault('holders', 'set', prefix, '--budget', '5 EUR/day')).toContain('no `currency`');
+  writeFileSync(dir.file('prices.yaml'), 'upstreams: { demo: { e: { input: 1, output: 2 } } }\n');
+  configure(
+    'currency: EUR\nprices: prices.yaml\nupstreams: { demo: { builtin: echo } }\nmodels: { m: { targets: [{ upstream: demo, model: e }] } }\ntiers: { Pro: {} }\n',
+  );
+  await done('holders', 'set', prefix, '--budget', '5/day');
 });
 
 test('the limits of a key are lines, with the time to their reset where they have one', () => {

@@ -80,6 +80,11 @@ test('a month is closed with its totals and a digest, which is that of its expor
   ]);
 });
 
+test('totals without a price are null', async () => {
+  await add({ sums: { priced: 0, cost: 0 } });
+  expect(JSON.parse((await usage('close', '2030-01', '--json')).out).totals).toMatchObject({ cost: null });
+});
+
 test('many rows have the digest of their export, page by page', async () => {
   await add(...Array.from({ length: 4321 }, (_, index) => ({ model: `m${index}`, sums: { cost: index } })));
   const { digest, totals } = JSON.parse((await usage('close', '2030-01', '--json')).out);

@@ -22,7 +22,7 @@ tiers:
 describe('a budget', () => {
   test('becomes exact limits of cost with its shares in order', () => {
     const { tiers } = load(
-      yaml('{ budget: { per_month: 500.000001, per_day: "20", soft: [0.8, 0.5, 0.8] } }'),
+      yaml('{ budget: { per_month: 500.000001, per_day: "20", soft: [0.8, 0.5, 0.8, 0.5000001] } }'),
     ).dynamic;
     expect(tiers.Lite).toEqual({
       cost_per_day: 20_000_000_000,

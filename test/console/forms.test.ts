@@ -204,6 +204,7 @@ test('the page of a holder has its history, and issues a key also where none is 
   await setting.commands.done('holders', 'suspend', id, '--reason', 'chargeback 4711');
   const path = `/console/holders/${id}`;
   const { text } = await get(path);
+  expect(text).toMatch(/<label[^>]*>Expires/);
   for (const event of ['leaked', 'standing good to suspended: chargeback 4711'])
     expect(text).toContain(event);
   const { status } = await send('keys.issue', await fieldsOf(path, 'keys.issue', 'hidden|text'));

@@ -33,6 +33,7 @@ test('without operators the console says how to make the first one, and serves n
       403,
       expect.stringContaining('tollgate operators add NAME --role admin'),
     ]);
+    expect(text).toContain('<title>Error');
   }
   const { status, json } = await fresh.call('GET', '/api/v1/keys');
   expect([status, json]).toEqual([403, expect.objectContaining({ code: 'no_operators', status: 403 })]);

@@ -143,12 +143,15 @@ test('one that is too large is refused, and its memory is given back', async () 
   expect(kept.sizes.at(-1)).toBeLessThanOrEqual(LIMIT);
 });
 
-describe.each(['as it is', 'compressed'])(
+describe.each(['in chunks', 'compressed', 'of a known length'])(
   'a body that ends with the piece by which it is large, %s',
   (how) => {
     const text = Buffer.alloc(LARGE_BODY + 500, 'x');
-    const headers =
-      how === 'compressed' ? { 'content-encoding': 'gzip' } : { 'transfer-encoding': 'chunked' };
+    const headers = {
+      'in chunks': { 'transfer-encoding': 'chunked' },
+      compressed: { 'content-encoding': 'gzip' },
+      'of a known length': { 'content-length': text.length },
+    }[how];
 
     /** @param admission what becomes of it, which takes a turn of the event loop */
     async function order(admission: () => void): Promise<{ status: number; order: string[] }> {

@@ -54,6 +54,7 @@ export function isAlive(pid: number): boolean {
 }
 
 interface Readiness {
+  readonly uptime_s: number;
   readonly status: string;
   readonly config_hash: string;
   readonly checks: Readonly<Record<string, string>>;

@@ -131,7 +131,9 @@ describe('two workers', () => {
 
   step('serve on one port, share one metrics page, and are two replicas', async () => {
     const held = await connectToBoth(gateway);
-    const { config_hash } = await readiness(gateway);
+    const { config_hash, uptime_s } = await readiness(gateway);
+    // The gateway began after this file.
+    expect(uptime_s).toBeLessThanOrEqual(performance.now() / 1000);
     expect(held.map(({ health }) => health.config_hash)).toEqual([config_hash, config_hash]);
     const headers = { authorization: `Bearer ${await gateway.key()}` };
     for (const { client } of held) {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { MODEL_ENDPOINTS } from '../../src/proxy/endpoints/form-endpoints.ts';
 import { RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { SPEECH } from '../../src/proxy/endpoints/media-endpoints.ts';
 import { scanRequest } from '../../src/proxy/request/request-scan.ts';
@@ -19,6 +20,12 @@ test.each([
   const body = Buffer.from(text);
   const { estimate: counted, quantities } = SPEECH.readFacts(body, scanRequest(body, SPEECH.wanted));
   expect([counted.prompt, quantities?.characters]).toEqual([characters, characters]);
+});
+
+test('a file of sound counts a second for ten tokens', () => {
+  const { form } = MODEL_ENDPOINTS.find(({ path }) => path === 'audio/transcriptions') ?? {};
+  const facts = form?.readFacts({ text: () => undefined, files: 1, textBytes: 400, bytes: 160_400 });
+  expect([facts?.estimate.prompt, facts?.quantities?.milliseconds]).toEqual([200, 10_000]);
 });
 
 describe('the estimate of a request', () => {

@@ -88,7 +88,8 @@ describe('what a request has used', () => {
       isReported: true,
       extra: [{ tokens: { prompt: 50, completion: 5 } }],
     });
-    expect(read({ usage: { ...usage(0, 0), measured: { milliseconds: 1 } } })?.tokens.prompt).toBe(0);
+    const measured = read({ usage: { ...usage(0, 0), measured: { milliseconds: 1 } } });
+    expect([measured?.tokens.prompt, measured?.quantities]).toEqual([0, undefined]);
   });
 
   test.each(['upstream_timeout', 'upstream_rate_limited', 'upstream_error', 'upstream_unreachable'] as const)(

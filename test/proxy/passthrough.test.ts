@@ -161,6 +161,10 @@ describe('an object of the holder', () => {
     expect(back.data.map(({ id }) => id)).toEqual(present.slice(3, 5));
     expect((await client.vectorStores.list({ after: ids[0] ?? '' })).data).toEqual([]);
     expect((await clientOf(await gateway.issueKey()).vectorStores.list()).data).toEqual([]);
+    for (const [param, value] of Object.entries({ limit: '0', order: 'up' })) {
+      const { status, text } = await call(keys[0], 'GET', `/v1/vector_stores?${param}=${value}`);
+      expect([status, JSON.parse(text).error.param]).toEqual([400, param]);
+    }
   });
 
   test('includes the results of its batches, from the answer that first names them', async () => {
@@ -231,6 +235,7 @@ test('a file of any size is forwarded byte for byte, in flat memory', async () =
   expect(await within(answer, 'the upload')).toBe(200);
   const asked = upstream.asked.at(-1);
   expect([asked?.bytes, asked?.sha256]).toEqual([size, hash.digest('hex')]);
+  await own.logLine((line) => line['bytes_in'] === size);
   expect((await memory('VmHWM')) - before).toBeLessThan(size / 2);
 });
 

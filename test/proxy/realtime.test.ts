@@ -526,7 +526,7 @@ describe('an upstream that opens no session', () => {
       502,
       'upstream_invalid_response',
     ],
-  ])('with %s', async (_what, text, status, code) => {
+  ])('with %s', async (what, text, status, code) => {
     await using upstream = await RealtimeUpstream.start({ refuse: answering(text) });
     await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
     const answer = await refusal(gateway, '?model=test-model', {
@@ -534,6 +534,8 @@ describe('an upstream that opens no session', () => {
     });
     expect([answer.status, errorCode(answer.body)]).toEqual([status, code]);
     expect(await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')).toBe(0);
+    const noted = /^\d/.test(what) ? Number(what) : undefined;
+    expect((await lineOf(gateway))['upstream_status']).toBe(noted);
   });
 
   test.each([
@@ -673,6 +675,7 @@ test('the built-in model answers in a session', async () => {
     'response.done',
     'error',
   ]);
+  expect(new Set(events.map(({ event_id }) => event_id)).size).toBe(events.length);
   expect(events.find(({ type }) => type === 'response.output_text.done').text).toBe('You said: hello there');
   client.close(1000);
   expect(await closed).toMatchObject({ code: 1000 });

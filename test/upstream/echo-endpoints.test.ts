@@ -49,6 +49,8 @@ test.each([
 ])('%s takes texts by either names: %j', async (path, body) => {
   const [, text] = await ask(path, body);
   expect(JSON.parse(text).data.map(({ score }: { score: number }) => score)).toEqual([1, 0]);
+  // A token for each of the three texts.
+  expect(JSON.parse(text).usage).toEqual({ prompt_tokens: 3, total_tokens: 3 });
 });
 
 test('a completion without a prompt counts none, and echoes nothing', async () => {

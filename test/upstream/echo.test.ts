@@ -194,6 +194,11 @@ describe('a stream', () => {
     expect(
       new Set(frames.map((frame) => `${frame.id} ${frame.object} ${frame.model} ${frame.created}`)).size,
     ).toBe(1);
+    const now = Date.now() / 1000;
+    expect([now - 3600 < Number(frames[0]?.created), Number(frames[0]?.created) <= now]).toEqual([
+      true,
+      true,
+    ]);
   });
 
   test('ends with a usage chunk without choices when include_usage asks for it', async () => {

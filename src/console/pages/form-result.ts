@@ -123,8 +123,7 @@ function newSecret(answer: object): Html {
     typeof until === 'string' ? html`<p>The old key is valid until ${shown(until)} UTC.</p>` : NOTHING;
   const box =
     typeof secret === 'string' ? copyBox('key', `The ${kind}, which is shown once`, secret, 'key') : NOTHING;
-  const again = kind === 'key' ? 'revoke it and issue another' : 'replace it';
   if (secret === null)
-    return html`${old}<p class="alert">The ${kind} was in the answer when this form was first sent, and is nowhere else. If you do not have it, ${again}.</p>`;
+    return html`${old}<p class="alert">The ${kind} was in the answer when this form was first sent, and is nowhere else. If you do not have it, replace it.</p>`;
   return html`${old}${box}`;
 }
