@@ -238,7 +238,7 @@ describe('names', () => {
     ['maxBody: 1MiB', '1:1 unknown key `maxBody`; did you mean `max_body`?'],
     ['admin: { hots: x }', '1:10 admin: unknown key `hots`; did you mean `host`?'],
     ['drain: { wait: 1s }', '1:10 drain: unknown key `wait`; known here: `delay`, `timeout`'],
-    ['completely_else: 1', '1:1 unknown key `completely_else`; see docs/configuration.md'],
+    ['completely_else: 1', '1:1 unknown key `completely_else`; see config.schema.json'],
     ['tiers: { free: {} }', '1:10 tiers: unknown key `free`; did you mean `Free`?'],
     ['tiers: { Gold: {} }', '1:10 tiers: unknown key `Gold`; known here: `Free`, `Lite`, `Pro`'],
     [

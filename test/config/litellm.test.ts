@@ -70,7 +70,7 @@ describe('the file of LiteLLM', () => {
 
   it('is not one with sections of both, whose unknown keys are named', () => {
     const messages = faultsOf(`${MINIMAL}general_settings: {}\n`).map(({ message }) => message);
-    expect(messages).toEqual(['unknown key `general_settings`; see docs/configuration.md']);
+    expect(messages).toEqual(['unknown key `general_settings`; see config.schema.json']);
     expect(faultsOf('environment_variables: {}').map(({ message }) => message)).not.toContain('LiteLLM');
   });
 

@@ -84,7 +84,7 @@ describe('names from elsewhere', () => {
     ['tier: { Pro: {} }', 'unknown key `tier`; did you mean `tiers`?'],
     ['tiers: { pro: {} }', 'tiers: unknown key `pro`; did you mean `Pro`?'],
     ['tiers: { Enterprise: {} }', 'tiers: unknown key `Enterprise`; known here: `Free`, `Lite`, `Pro`'],
-    ['x-targets: &t [a]', 'unknown key `x-targets`; see docs/configuration.md'],
+    ['x-targets: &t [a]', 'unknown key `x-targets`; see config.schema.json'],
     // Not a field of a budget here.
     [
       'listen: { monthly: 5 }',

@@ -112,7 +112,7 @@ function unknownKeys(
     // Later keys are not shown, and the search for near names is slow.
     const near = index < MAX_FAULTS ? suggestion(word, names) : '';
     const other = word !== undefined && Object.hasOwn(ELSEWHERE, word) ? ELSEWHERE[word] : undefined;
-    const known = names.length > MAX_KNOWN ? '; see docs/configuration.md' : `; known here: ${quote(names)}`;
+    const known = names.length > MAX_KNOWN ? '; see config.schema.json' : `; known here: ${quote(names)}`;
     const hint = (other !== undefined && isFieldHint(other, names) ? other : near) || known;
     const message = word === undefined ? 'unknown key' : `unknown key \`${word}\``;
     return [{ at: entry.key.start, path, message: message + hint }];
