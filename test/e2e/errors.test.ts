@@ -146,7 +146,7 @@ describe('errors of the gateway over HTTP', () => {
       ['no Host', 'GET /health HTTP/1.1\r\n\r\n'],
       ['two Hosts', `GET /health HTTP/1.1\r\n${HOST}${HOST}\r\n`],
       ['a Host with a path', 'GET /health HTTP/1.1\r\nhost: a/b\r\n\r\n'],
-      ['an absolute target', `GET http://localhost/health HTTP/1.1\r\n${HOST}\r\n`],
+      ['a name in an absolute target', `GET http://a@localhost/health HTTP/1.1\r\n${HOST}\r\n`],
       ['a backslash in the target', `GET /v1\\models HTTP/1.1\r\n${HOST}\r\n`],
       ['an encoded NUL in the target', `GET /v1/models/%00 HTTP/1.1\r\n${HOST}\r\n`],
       [

@@ -41,7 +41,7 @@ export async function until<T>(
       );
     }
     // What takes long to ask, or to come true, is asked less often: asking takes the processor from what it waits for.
-    await pause(Math.min(Math.max(5, 2 * (now - asked), (now - started) / 20), 500));
+    await pause(Math.min(Math.max(5, 2 * (now - asked), (now - started) / 20), 100));
   }
 }
 
