@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { PRICES, SHOP_TIERS, shopConfig } from '../billing/shop.ts';
 import { StripeStandIn } from '../billing/stripe-stand-in.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
+import type { Step } from '../helpers/conversation.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -33,7 +34,12 @@ const DRAIN = { from: 40, to: 43 } as const;
 
 const isWell = json(200, {});
 const isDown = json(500, upstreamError('down'));
-const BREAKS = [head(200, SSE_HEADERS), chunk(frame(contentChunk('x'))), reset()];
+const BREAK = [head(200, SSE_HEADERS), chunk(frame(contentChunk('x'))), reset()];
+/** Breaks streams alone: a health check may come at any moment. */
+const breakStreams: Step = async (conversation) => {
+  if (!conversation.request.body.includes('"stream":true')) return await standardAnswer(conversation);
+  for (const step of BREAK) await step(conversation);
+};
 
 /** @returns the pages, and what the usage report says that all of it cost */
 export async function playHour(): Promise<{
@@ -118,7 +124,8 @@ export async function playHour(): Promise<{
       await Promise.all(['a', 'b'].map((name) => tollgate('upstreams', 'drain', name)));
     if (minute === DRAIN.to)
       await Promise.all(['a', 'b'].map((name) => tollgate('upstreams', 'resume', name)));
-    if (minute === 5) a.next(BREAKS, BREAKS);
+    if (minute === 5) a.always(breakStreams);
+    if (minute === 6) a.always(standardAnswer);
     // The first of each begins a series; of three changes of keys, which come by message or poll, one is not the first.
     if (minute === 10 || minute === 11 || minute === 12) {
       await fetch(`${gateway.url}/checkout`, {
