@@ -79,7 +79,7 @@ async function startKinds(bench: Bench, stack: AsyncDisposableStack): Promise<Ki
 
 /**
  * Gives each its share in another part of the quotas' period. If all used theirs at the same time, they would take processors from each other
- * and from the load generator, and one process would be the cheaper the luckier its moment is.
+ * and from the load generator, and the cost of a request would depend on whose share begins first.
  */
 async function limitInTurn(
   pids: readonly number[],

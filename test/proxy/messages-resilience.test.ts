@@ -125,7 +125,7 @@ async function totalsOf(key: string) {
 test.each([
   ['Anthropic’s, without its name', ERROR_OF('overloaded_error')],
   ['of a server in between', { error: { message: 'as scripted', code: 502 } }],
-])('an error (%s) behind output is told by its name, which SDKs look for', async (_, error) => {
+])('an error (%s) after output is sent under its event name, which SDKs look for', async (_, error) => {
   const frames = [messageStart(), blockStart(), textDelta('Hel')];
   one.next([
     head(200, SSE_HEADERS),

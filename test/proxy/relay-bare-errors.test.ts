@@ -174,7 +174,7 @@ describe('an error object without a wrapper', () => {
     }
   });
 
-  test('of a choice behind output is told, or its finish reason is relayed', async () => {
+  test('of a choice after output becomes an error frame, or its finish reason is relayed', async () => {
     const output = frame(contentChunk('x', { model: 'test-model' }));
     const told = await answered(sse([output, disconnected]), chatRequest({ stream: true }));
     expect(told.frames()[1]).toContain('{"error":{"message":"Provider disconnected"');
@@ -184,7 +184,7 @@ describe('an error object without a wrapper', () => {
       expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_error' });
   });
 
-  test('(Google’s, in an array) behind output is told so that SDKs see it', async () => {
+  test('(Google’s, in an array) after output becomes an error frame that SDKs recognize', async () => {
     const output = frame(contentChunk('x', { model: 'test-model' }));
     const error = [{ error: { code: 503, message: 'The model is overloaded.', status: 'UNAVAILABLE' } }];
     const answer = await answered(sse([output, error], { done: false }), chatRequest({ stream: true }));
