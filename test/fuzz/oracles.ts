@@ -59,7 +59,8 @@ export function factsOf(frame: Buffer): SlowFacts | undefined {
     });
   const isErrorEvent = values('event').at(-1) === 'error';
   const data = values('data');
-  if (data.every((value) => value.trim() === '')) return { kind: 'comment', hasError: isErrorEvent, ...none };
+  if (!data.some((value) => /[!-\u00ff]/.test(value)))
+    return { kind: 'comment', hasError: isErrorEvent, ...none };
   const text = Buffer.from(data.join('\n'), 'latin1').toString();
   if (text.startsWith('[DONE]')) return { kind: 'done', hasError: isErrorEvent, ...none };
   const parsed = parse(text);

@@ -159,9 +159,10 @@ describe('latency', () => {
   test('gives little to the one whose first token is late, and finds out when it has become quick', async () => {
     const running = await start('latency', [{}, {}, {}]);
     const stream = { stream: true };
-    script(0, firstTokenAfter(300));
-    for (const index of [1, 2]) script(index, firstTokenAfter(10));
-    await expectAnswers(running, 60, stream);
+    // Far enough apart that a machine under load does not confuse them.
+    script(0, firstTokenAfter(500));
+    for (const index of [1, 2]) script(index, firstTokenAfter(50));
+    await expectAnswers(running, 30, stream);
     const [slow = 0, ...quick] = counts();
     expect(slow).toBe(1);
     expect(Math.min(...quick)).toBeGreaterThan(5);
