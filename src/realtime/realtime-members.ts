@@ -1,6 +1,7 @@
 // Checks the events of a realtime client before they are forwarded, if the configuration rejects members of them (`session.model`, for
 // example). It forwards whole messages unchanged, and nothing of a rejected one.
 import { type ErrorCode, GatewayError } from '../errors.ts';
+import { BodyBuffer } from '../http/pieces/body-buffer.ts';
 import type { Route } from '../proxy/routes/route-table.ts';
 import { MemberSearch, unsupportedMember, type WatchedMembers } from '../proxy/routes/watched-members.ts';
 import { JsonWalk } from '../wire/json/json-walk.ts';
@@ -8,6 +9,8 @@ import { WebSocketFrameReader } from './websocket/websocket-frames.ts';
 
 /** Maximum size of an event: OpenAI accepts 15 MiB of sound in one, in base64. */
 const MAX_EVENT = 32 * 1024 * 1024;
+/** Maximum bytes of its frames. Frames may be empty, and control frames may come between them. */
+const MAX_HELD = MAX_EVENT + 1024 * 1024;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const BINARY = 0x2;
 
@@ -22,16 +25,15 @@ export class ClientEvents {
   readonly #watched: WatchedMembers;
   readonly #rejected: NonNullable<Route['rejected']>;
   readonly #reader: WebSocketFrameReader;
-  /** The incomplete message. */
-  #held: Buffer[] = [];
+  /** The incomplete message, and control frames within it. */
+  #held = new BodyBuffer(MAX_HELD);
   #rejection: EventRejection | undefined;
 
   constructor(watched: WatchedMembers, rejected: NonNullable<Route['rejected']>) {
     this.#watched = watched;
     this.#rejected = rejected;
-    const onLongText = () => this.#reject(1009, 'request_too_large', 'An event is longer than 32 MiB.');
     this.#reader = new WebSocketFrameReader(
-      { onText: (text) => this.#read(text), onLongText, onClose: () => {} },
+      { onText: (text) => this.#read(text), onTooLong: () => this.#rejectLong(), onClose: () => {} },
       MAX_EVENT,
     );
   }
@@ -61,12 +63,15 @@ export class ClientEvents {
       if (reader.betweenMessages) passed = at;
     }
     const held = this.#held;
-    if (passed === 0 && this.#rejection === undefined) held.push(bytes);
-    else
-      this.#held = this.#rejection !== undefined || passed === bytes.length ? [] : [bytes.subarray(passed)];
+    if (passed > 0 || this.#rejection !== undefined) this.#held = new BodyBuffer(MAX_HELD);
+    if (this.#rejection === undefined && !this.#held.push(bytes.subarray(passed))) this.#rejectLong();
     if (passed === 0) return NO_BYTES;
     const whole = bytes.subarray(0, passed);
-    return held.length === 0 ? whole : Buffer.concat([...held, whole]);
+    return held.size === 0 ? whole : Buffer.concat([held.take(), whole]);
+  }
+
+  #rejectLong(): void {
+    this.#reject(1009, 'request_too_large', 'An event is longer than 32 MiB.');
   }
 
   #read(text: Buffer): void {

@@ -141,7 +141,7 @@ function readUpdate(socket: Socket, first: Buffer): Promise<NamedSession> {
         onText: (text) => {
           update = updateIn(text.toString());
         },
-        onLongText: () => refuse(UNNAMED),
+        onTooLong: () => refuse(UNNAMED),
         onBinary: () => refuse('Events have to be text messages.'),
         onClose: () => leave(),
       },

@@ -58,3 +58,13 @@ test('an announced length alone allocates nothing', () => {
   for (const body of bodies) body.push(Buffer.from('x'));
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(10_000_000);
 });
+
+test('many small pieces are copied together, because each takes more memory than its bytes', () => {
+  const body = new BodyBuffer(1000);
+  const pieces = Array.from({ length: 900 }, () => Buffer.from('a'));
+  for (const piece of pieces) body.push(piece);
+  for (const piece of pieces) piece.write('b');
+  const text = body.take().toString();
+  expect(text).toHaveLength(900);
+  expect(text.split('b').length - 1).toBeLessThan(300);
+});

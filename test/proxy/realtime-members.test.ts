@@ -90,6 +90,27 @@ test('an event of more than 32 MiB is rejected', () => {
   expect(gate.rejection).toMatchObject({ closeCode: 1009 });
 });
 
+describe('an event without an end is rejected as soon as it is too long', () => {
+  test.each([
+    ['by the length of its frame', Buffer.from([0x81, 0xff, 0, 0, 0, 0, 2, 0, 0, 1, 1, 2, 3, 4]), 1],
+    [
+      'in empty frames',
+      Buffer.concat(Array.from({ length: 10_000 }, () => frame('', { opcode: 0, fin: false }))),
+      700,
+    ],
+    [
+      'in pings between its frames',
+      Buffer.concat(Array.from({ length: 1_000 }, () => frame('x'.repeat(60), { opcode: 9 }))),
+      700,
+    ],
+  ])('%s', (_, bytes, count) => {
+    const gate = events();
+    if (count > 1) gate.admit(frame('{"a":"', { fin: false }));
+    for (let sent = 0; sent < count; sent += 1) expect(gate.admit(bytes).length).toBe(0);
+    expect(gate.rejection).toMatchObject({ closeCode: 1009 });
+  });
+});
+
 describe('in a session', () => {
   let upstream: RealtimeUpstream;
   let gateway: Gateway;

@@ -128,6 +128,11 @@ describe('frames of the client', () => {
   test.each([
     ['binary', 1003, (socket: Socket) => socket.raw.send(Buffer.from('{}'))],
     ['larger than max_body', 1009, (socket: Socket) => socket.create({ input: 'x'.repeat(1 << 20) })],
+    [
+      'larger than max_body before they end',
+      1009,
+      (socket: Socket) => socket.raw.send('x'.repeat((1 << 20) + 1), { fin: false }),
+    ],
     ['not masked', 1002, (socket: Socket) => socket.raw.send('{}', { mask: false })],
   ] as const)('that are %s end the connection with %i', async (_what, code, send) => {
     using socket = await Socket.open(gateway);

@@ -4,6 +4,9 @@
 /** Up to this size in bytes, pieces are kept as received: most bodies are one piece, and announced bytes may never come. */
 export const LARGE_BODY = 64 * 1024;
 
+/** More pieces become one: a piece of a byte takes 200 of memory. */
+const MAX_PIECES = 256;
+
 /** Memory for a large body, and an observer of its progress. */
 export interface LargeBody {
   /**
@@ -45,8 +48,10 @@ export class BodyBuffer {
     const size = this.#size + piece.length;
     if (size > this.#limit) return false;
     if (this.#space === undefined && size > LARGE_BODY) this.#gather(size);
-    if (this.#space === undefined) this.#pieces.push(piece);
-    else {
+    if (this.#space === undefined) {
+      if (this.#pieces.length === MAX_PIECES) this.#pieces = [Buffer.concat(this.#pieces)];
+      this.#pieces.push(piece);
+    } else {
       if (size > this.#space.length) this.#grow(size);
       piece.copy(this.#space, this.#size);
       if (this.#large !== undefined) {

@@ -64,7 +64,7 @@ export class ResponsesConnection {
     this.#reader = new WebSocketFrameReader(
       {
         onText: (text) => this.#onText(text),
-        onLongText: () => this.close(1009, 'request_too_large', new GatewayError('request_too_large')),
+        onTooLong: () => this.close(1009, 'request_too_large', new GatewayError('request_too_large')),
         onBinary: () => this.close(1003, 'invalid_value', binary()),
         onPing: (payload) => this.#write([pongFrame(payload)]),
         onClose: (code) => this.#onClose(code),

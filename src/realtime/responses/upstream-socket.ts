@@ -81,7 +81,7 @@ class Link {
     this.#reader = new WebSocketFrameReader(
       {
         onText: (text) => this.#onText(text),
-        onLongText: () => this.#break('an event is larger than max_answer.frame'),
+        onTooLong: () => this.#break('an event is larger than max_answer.frame'),
         onBinary: () => this.#break('a binary message'),
         onPing: (payload) => this.#socket?.write(pongFrame(payload, true)),
         onClose: (code) => this.#onClose(code),

@@ -23,6 +23,8 @@ interface FrameEvents {
   onText(text: Buffer): void;
   /** A text message that is too long to be collected. @param head its first bytes */
   onLongText?(bytes: number, head: Buffer): void;
+  /** The same, as soon as the length of its frames says so: its end may never come. */
+  onTooLong?(): void;
   /** A binary message begins. */
   onBinary?(): void;
   /** Absent if the peer answers it. */
@@ -156,6 +158,8 @@ export class WebSocketFrameReader {
       this.#inMessage = true;
       if (!this.#isText) this.#events.onBinary?.();
     }
+    const isTooLong = !isControl && this.#isText && this.#size + left > this.#maxText;
+    if (isTooLong && this.#size <= this.#maxText) this.#events.onTooLong?.();
     if (left === 0) this.#end();
   }
 
