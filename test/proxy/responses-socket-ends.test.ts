@@ -157,6 +157,16 @@ describe('frames of the client', () => {
   });
 });
 
+test.each([0, 999, 1004, 1006, 1015, 65_535])(
+  'a Close with the code %s, which is never sent, is answered with 1002',
+  async (code) => {
+    using socket = await Socket.open(gateway);
+    const { _socket: connection } = Object(socket.raw);
+    connection.write(Buffer.from([0x88, 0x82, 0, 0, 0, 0, code >> 8, code & 255]));
+    expect(await socket.closed).toMatchObject({ code: 1002 });
+  },
+);
+
 describe('an upstream that is lost', () => {
   test('between two responses ends the connection with its code', async () => {
     using socket = await Socket.open(gateway);

@@ -6,7 +6,13 @@ import { type ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Upgrade } from '../../http/exchange/upgrade.ts';
 import { ABNORMAL, cutLater, type SessionEnd } from '../websocket/session-end.ts';
-import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from '../websocket/websocket-frames.ts';
+import {
+  closeFrame,
+  isCloseCode,
+  pongFrame,
+  textFrame,
+  WebSocketFrameReader,
+} from '../websocket/websocket-frames.ts';
 import { InnerRequest } from './inner-request.ts';
 import { errorEvent, eventFacts, steerFailed } from './socket-events.ts';
 
@@ -109,9 +115,7 @@ export class ResponsesConnection {
   upstreamClosed(code: number): void {
     if (this.#running.size > 0 || this.#waiting.length > 0) return;
     this.#end ??= { by: 'upstream', code, outcome: 'ok' };
-    // These codes are never sent in a frame (RFC 6455, 7.4.1 and 7.4.2).
-    const isSent = code >= 1000 && code < 5000 && ![1004, 1005, 1006, 1015].includes(code);
-    this.close(isSent ? code : 1001, 'upstream closed the connection');
+    this.close(isCloseCode(code) ? code : 1001, 'upstream closed the connection');
   }
 
   /**

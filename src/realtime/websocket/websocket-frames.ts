@@ -226,15 +226,20 @@ function extendedBytes(length: number): number {
   return length === 126 ? 2 : length === 127 ? 8 : 0;
 }
 
+/** Whether a Close may have this code (RFC 6455, 7.4.1 and 7.4.2). */
+export function isCloseCode(code: number): boolean {
+  return code >= 1000 && code < 5000 && ![1004, 1005, 1006, 1015].includes(code);
+}
+
 /**
  * A Close (RFC 6455, 5.5.1).
- * @param code 1005 of a received Close becomes 1000: it is never sent (RFC 6455, 7.4.1)
+ * @param code 1005, of a Close without a code, becomes 1000, and any other that is never sent 1002
  * @param reason ASCII of at most 123 bytes
  * @param isMasked towards a server (RFC 6455, 5.3)
  */
 export function closeFrame(code: number, reason: string, isMasked: boolean): Buffer {
   const payload = Buffer.alloc(2 + reason.length);
-  payload.writeUInt16BE(code === 1005 ? 1000 : code, 0);
+  payload.writeUInt16BE(code === 1005 ? 1000 : isCloseCode(code) ? code : 1002, 0);
   payload.write(reason, 2, 'latin1');
   return frame(CLOSE, payload, isMasked);
 }
