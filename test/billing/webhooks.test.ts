@@ -2,6 +2,7 @@
 import { createHmac } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { EventSlots } from '../../src/billing/stripe/webhook-endpoint.ts';
 import { codeOf, field } from '../e2e/holder.ts';
 import { type Bought, Shop } from './shop.ts';
 import { SECRET_KEY, signatureOf, WEBHOOK_SECRET } from './stripe-stand-in.ts';
@@ -185,6 +186,20 @@ describe('webhooks', () => {
     }
     expect(await shop.gateway.metric('tollgate_billing_events_total{outcome="known"}')).toBeGreaterThan(0);
   });
+});
+
+test('more events than there are slots are refused with a wait, until one ends', async () => {
+  const slots = new EventSlots(2);
+  const steps = Array.from({ length: 2 }, () => Promise.withResolvers<number>());
+  const [first, second] = steps.map(({ promise }) => slots.run(() => promise));
+  const busy = { code: 'payment_unavailable', retryAfterMs: 5000 };
+  await expect(slots.run(async () => 0)).rejects.toMatchObject(busy);
+  steps[0]?.resolve(1);
+  expect(await first).toBe(1);
+  steps[1]?.reject(new Error('away'));
+  await expect(second).rejects.toThrow('away');
+  for (let taken = 0; taken < 2; taken += 1) void slots.run(() => new Promise(() => undefined));
+  await expect(slots.run(async () => 0)).rejects.toMatchObject(busy);
 });
 
 function hmac(text: string): string {

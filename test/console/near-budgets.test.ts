@@ -4,6 +4,7 @@ import { z } from 'zod';
 import type { Terms } from '../../src/config/terms.ts';
 import { nearBudget } from '../../src/console/api/api-schemas.ts';
 import { NearBudgets } from '../../src/console/near-budgets.ts';
+import { budgetOwner } from '../../src/console/pages/budget-pages.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newKey } from '../store/samples.ts';
 import { STORE_KINDS, storeForEachTest } from '../store/stores.ts';
@@ -144,6 +145,13 @@ describe.each(STORE_KINDS)('in $name', (kind) => {
         used: 214,
         share: 214,
       },
+    ]);
+    expect(found.map((each) => budgetOwner(each).text.replaceAll(/<.?span[^>]*>/g, ''))).toEqual([
+      '<a href="/console/holders/c">c &#38; Co</a> holder, with gpt-*',
+      '<a href="/console/holders/b">b &#38; Co</a> holder',
+      `<a href="/console/keys/${key.prefix}">${key.prefix}</a> key`,
+      '<a href="/console/holders/a">a &#38; Co</a> holder',
+      '<a href="/console/teams/search">search</a> team',
     ]);
   });
 

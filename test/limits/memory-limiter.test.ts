@@ -180,6 +180,20 @@ test('a request whose amounts change in a later minute ends where it began, whil
   expect(rig.limiter.peek(holder, limits)).toMatchObject({ concurrency: { used: 2 } });
 });
 
+test('changed amounts replace what the request holds of this minute, and nothing that others use', async () => {
+  await using rig = await memoryRig();
+  const [holder, limits] = [newHolder(), { tokens_per_minute: 10 }];
+  const admit = async (tokens: number, held?: HolderLease) =>
+    await rig.limiter.admit(holder, limits, tokens, held);
+  const { lease } = admitted(await admit(6));
+  admitted(await admit(10, lease));
+  refused(await admit(11, lease));
+  await rig.advance(60_000);
+  admitted(await admit(6));
+  refused(await admit(5, lease));
+  admitted(await admit(4, lease));
+});
+
 test('totals that were forgotten are read again for scopes that were used before', async () => {
   const [counters, store] = [new Counters(), new Store()];
   const limiter = new MemoryLimiter({ initialTotals: seedsOf(store, counters), metrics: counters });

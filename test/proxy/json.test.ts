@@ -71,6 +71,7 @@ describe('what is JSON', () => {
     ['{"a":1 "b":2}', 'unexpected byte @7'],
     ['True', 'unexpected byte @0'],
     ['nul1', 'unexpected byte @3'],
+    ['[falsXe,12345678]', 'unexpected byte @5'],
     ['NaN', 'unexpected byte @0'],
     ['+1', 'unexpected byte @0'],
     ['.5', 'unexpected byte @0'],

@@ -125,6 +125,25 @@ describe('frames of the client', () => {
     expect(upstream.events).toMatchObject([{ input: 'pieces' }]);
   });
 
+  test('behind a wrong one are not answered', async () => {
+    using raw = await gateway.connect();
+    const headers = {
+      connection: 'upgrade',
+      upgrade: 'websocket',
+      'sec-websocket-version': '13',
+      'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+      authorization: `Bearer ${await gateway.key()}`,
+    };
+    await raw.send({ method: 'GET', target: '/v1/responses', headers });
+    await raw.readUntil('101 Switching');
+    await raw.write(Buffer.from([0x81, 0]));
+    await raw.readUntil('"invalid_value"');
+    await raw.write(Buffer.from([0x81, 0]));
+    raw.halfClose();
+    await within(raw.closed, 'the end of the connection');
+    expect(String(raw.received.bytes).split('"invalid_value"')).toHaveLength(2);
+  });
+
   test.each([
     ['binary', 1003, (socket: Socket) => socket.raw.send(Buffer.from('{}'))],
     ['larger than max_body', 1009, (socket: Socket) => socket.create({ input: 'x'.repeat(1 << 20) })],

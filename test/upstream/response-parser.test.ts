@@ -14,6 +14,8 @@ interface Reading {
   readonly body: string;
   /** `refused`, or how far it came; `closed` when only the end of the connection ended it. */
   readonly end: Progress | 'refused' | 'closed';
+  /** Why it was refused, as the log has it. */
+  readonly fault?: string | undefined;
 }
 
 /** Ends a line, a head, a chunk or a body, whatever it is taken for. */
@@ -37,6 +39,7 @@ function read(pieces: readonly Buffer[]): Reading {
   });
   parser.expect();
   let end: Reading['end'] = 'open';
+  let fault: string | undefined;
   try {
     for (const [index, piece] of pieces.entries()) {
       // The socket's memory is used again for the next piece, and holds more behind this one: what came before.
@@ -51,9 +54,10 @@ function read(pieces: readonly Buffer[]): Reading {
     if (end === 'open' && parser.finish() === 'spent') end = 'closed';
   } catch (error) {
     expect(error).toBeInstanceOf(InvalidResponse);
+    if (error instanceof Error) fault = error.message;
     end = 'refused';
   }
-  return { status, headers, body: Buffer.concat(body).toString('latin1'), end };
+  return { status, headers, body: Buffer.concat(body).toString('latin1'), end, fault };
 }
 
 function attempt(push: () => Progress): Progress | 'refused' {
@@ -161,60 +165,89 @@ describe('is refused:', () => {
   const ok = 'HTTP/1.1 200 OK\r\n';
   const chunked = `${ok}transfer-encoding: chunked\r\n\r\n`;
   test.each([
-    ['two kinds of length', `${ok}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n`],
-    ['two lengths', `${ok}content-length: 2\r\ncontent-length: 3\r\n\r\n`],
-    ['one length twice', `${ok}content-length: 2\r\ncontent-length: 2\r\n\r\n`],
-    ['a list of lengths', `${ok}content-length: 2, 2\r\n\r\n`],
-    ['a negative length', `${ok}content-length: -2\r\n\r\n`],
-    ['a length with a sign', `${ok}content-length: +2\r\n\r\n`],
-    ['an empty length', `${ok}content-length:\r\n\r\n`],
-    ['a length of 2^64', `${ok}content-length: 18446744073709551616\r\n\r\n`],
-    ['a hexadecimal length', `${ok}content-length: 0x2\r\n\r\n`],
-    ['a coding that is not chunked', `${ok}transfer-encoding: gzip\r\n\r\n`],
-    ['two codings', `${ok}transfer-encoding: gzip, chunked\r\n\r\n`],
-    ['an empty coding before chunked', `${ok}transfer-encoding: ,chunked\r\n\r\n`],
-    ['chunked twice', `${ok}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n`],
-    ['a chunk in 0x', `${chunked}0x2\r\nok\r\n`],
-    ['a chunk with a sign', `${chunked}-2\r\nok\r\n`],
-    ['a chunk without a size', `${chunked}\r\nok\r\n`],
-    ['a chunk with an extension and no size', `${chunked};a\r\nok\r\n`],
-    ['a chunk of 2^64', `${chunked}10000000000000000\r\nok\r\n`],
-    ['a chunk that is longer', `${chunked}2\r\nokay\r\n`],
-    ['a chunk line that ends in LF', `${chunked}2\nok\r\n`],
-    ['a chunk line that ends in CR', `${chunked}2\rok\r\n`],
-    ['a chunk that ends in LF', `${chunked}2\r\nok\n0\r\n\r\n`],
-    ['a chunk with NUL in its extension', `${chunked}2;\0\r\nok\r\n`],
-    ['a long extension', `${chunked}2;${'x'.repeat(5_000)}\r\nok\r\n`],
-    ['trailers without end', `${chunked}0\r\n${'a: b\r\n'.repeat(5_000)}`],
-    ['a trailer that ends in LF', `${chunked}0\r\na: b\n\r\n`],
-    ['a head that ends in LF', 'HTTP/1.1 200 OK\ncontent-length: 0\n\n\r\n\r\n'],
-    ['a head that ends in LF, and nothing behind it', 'HTTP/1.1 200 OK\ncontent-length: 0\n\n'],
-    ['a head whose last lines end in LF', `${ok}content-length: 0\n\n`],
-    ['LF in a head', `${ok}a: b\nc: d\r\n\r\n`],
-    ['CR in a head', `${ok}a: b\rc: d\r\n\r\n`],
-    ['NUL in a head', `${ok}a: b\0c\r\n\r\n`],
-    ['a line that goes on', `${ok}a: b\r\n c\r\n\r\n`],
-    ['a blank before the colon', `${ok}a : b\r\n\r\n`],
-    ['no colon', `${ok}a\r\n\r\n`],
-    ['no name', `${ok}: b\r\n\r\n`],
-    ['a name with a blank', `${ok}a b: c\r\n\r\n`],
-    ['a head of 32 KiB', `${ok}a: ${'x'.repeat(32 * 1024)}\r\n\r\n`],
-    ['a head without end', `${ok}a: ${'x'.repeat(17 * 1024)}`],
-    ['a status of 99', 'HTTP/1.1 099 x\r\n\r\n'],
-    ['a status of two digits', 'HTTP/1.1 99 x\r\n\r\n'],
-    ['a status of four digits', 'HTTP/1.1 2000 x\r\n\r\n'],
-    ['a negative status', 'HTTP/1.1 -20 x\r\n\r\n'],
-    ['garbage', 'hello there'],
-    ['HTTP/0.9', '<html>hello</html>'],
-    ['HTTP/2.0', 'HTTP/2.0 200 OK\r\n\r\n'],
-    ['a frame of HTTP/2', '\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x80'],
-    ['TLS', '\x15\x03\x01\0\x02\x02\x46'],
-    ['a request', 'GET / HTTP/1.1\r\n\r\n'],
-    ['blanks before', ' HTTP/1.1 200 OK\r\n\r\n'],
-    ['an empty line before', '\r\nHTTP/1.1 200 OK\r\n\r\n'],
-    ['a change of protocol', 'HTTP/1.1 101 x\r\nupgrade: h2c\r\n\r\n'],
-    ['fifty interim answers', 'HTTP/1.1 100 Continue\r\n\r\n'.repeat(50)],
-  ])('%s', (_name, text) => {
+    [
+      'two kinds of length',
+      `${ok}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n`,
+      'both content-length and transfer-encoding',
+    ],
+    ['two lengths', `${ok}content-length: 2\r\ncontent-length: 3\r\n\r\n`, 'an invalid content-length'],
+    ['one length twice', `${ok}content-length: 2\r\ncontent-length: 2\r\n\r\n`, 'an invalid content-length'],
+    ['a list of lengths', `${ok}content-length: 2, 2\r\n\r\n`, 'an invalid content-length'],
+    ['a negative length', `${ok}content-length: -2\r\n\r\n`, 'an invalid content-length'],
+    ['a length with a sign', `${ok}content-length: +2\r\n\r\n`, 'an invalid content-length'],
+    ['an empty length', `${ok}content-length:\r\n\r\n`, 'an invalid content-length'],
+    ['a length of 2^64', `${ok}content-length: 18446744073709551616\r\n\r\n`, 'an invalid content-length'],
+    ['a hexadecimal length', `${ok}content-length: 0x2\r\n\r\n`, 'an invalid content-length'],
+    [
+      'a coding that is not chunked',
+      `${ok}transfer-encoding: gzip\r\n\r\n`,
+      'a transfer coding other than chunked',
+    ],
+    ['two codings', `${ok}transfer-encoding: gzip, chunked\r\n\r\n`, 'a transfer coding other than chunked'],
+    [
+      'an empty coding before chunked',
+      `${ok}transfer-encoding: ,chunked\r\n\r\n`,
+      'a transfer coding other than chunked',
+    ],
+    [
+      'chunked twice',
+      `${ok}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n`,
+      'a transfer coding other than chunked',
+    ],
+    ['a chunk in 0x', `${chunked}0x2\r\nok\r\n`, 'a chunk size that is not hexadecimal'],
+    ['a chunk with a sign', `${chunked}-2\r\nok\r\n`, 'a chunk size that is not hexadecimal'],
+    ['a chunk without a size', `${chunked}\r\nok\r\n`, 'a chunk without a size'],
+    [
+      'a chunk with an extension and no size',
+      `${chunked};a\r\nok\r\n`,
+      'a chunk size that is not hexadecimal',
+    ],
+    ['a chunk of 2^64', `${chunked}10000000000000000\r\nok\r\n`, 'a chunk size with too many digits'],
+    ['a chunk that is longer', `${chunked}2\r\nokay\r\n`, 'chunk data longer than the chunk size'],
+    ['a chunk line that ends in LF', `${chunked}2\nok\r\n`, 'a chunk size that is not hexadecimal'],
+    ['a chunk line that ends in CR', `${chunked}2\rok\r\n`, 'a chunk size line without CRLF'],
+    ['a chunk that ends in LF', `${chunked}2\r\nok\n0\r\n\r\n`, 'chunk data longer than the chunk size'],
+    [
+      'a chunk with NUL in its extension',
+      `${chunked}2;\0\r\nok\r\n`,
+      'a control character in a chunk extension',
+    ],
+    ['a long extension', `${chunked}2;${'x'.repeat(5_000)}\r\nok\r\n`, 'a chunk extension that is too long'],
+    ['trailers without end', `${chunked}0\r\n${'a: b\r\n'.repeat(5_000)}`, 'trailers that are too long'],
+    ['a trailer that ends in LF', `${chunked}0\r\na: b\n\r\n`, 'a control character in a trailer'],
+    ['a head that ends in LF', 'HTTP/1.1 200 OK\ncontent-length: 0\n\n\r\n\r\n', 'an invalid status line'],
+    [
+      'a head that ends in LF, and nothing behind it',
+      'HTTP/1.1 200 OK\ncontent-length: 0\n\n',
+      'a line in the head without CRLF',
+    ],
+    ['a head whose last lines end in LF', `${ok}content-length: 0\n\n`, 'a line in the head without CRLF'],
+    ['LF in a head', `${ok}a: b\nc: d\r\n\r\n`, 'an invalid character in the head'],
+    ['CR in a head', `${ok}a: b\rc: d\r\n\r\n`, 'an invalid character in the head'],
+    ['NUL in a head', `${ok}a: b\0c\r\n\r\n`, 'an invalid character in the head'],
+    ['a line that goes on', `${ok}a: b\r\n c\r\n\r\n`, 'an invalid header line'],
+    ['a blank before the colon', `${ok}a : b\r\n\r\n`, 'an invalid header line'],
+    ['no colon', `${ok}a\r\n\r\n`, 'an invalid header line'],
+    ['no name', `${ok}: b\r\n\r\n`, 'an invalid header line'],
+    ['a name with a blank', `${ok}a b: c\r\n\r\n`, 'an invalid header line'],
+    ['a head of 32 KiB', `${ok}a: ${'x'.repeat(32 * 1024)}\r\n\r\n`, 'a head of more than 16384 bytes'],
+    ['a head without end', `${ok}a: ${'x'.repeat(17 * 1024)}`, 'a head of more than 16384 bytes'],
+    ['a status of 99', 'HTTP/1.1 099 x\r\n\r\n', 'an invalid status line'],
+    ['a status of two digits', 'HTTP/1.1 99 x\r\n\r\n', 'an invalid status line'],
+    ['a status of four digits', 'HTTP/1.1 2000 x\r\n\r\n', 'an invalid status line'],
+    ['a negative status', 'HTTP/1.1 -20 x\r\n\r\n', 'an invalid status line'],
+    ['garbage', 'hello there', 'bytes that are not an HTTP response'],
+    ['HTTP/0.9', '<html>hello</html>', 'bytes that are not an HTTP response'],
+    ['HTTP/2.0', 'HTTP/2.0 200 OK\r\n\r\n', 'an invalid status line'],
+    ['a frame of HTTP/2', '\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x80', 'bytes that are not an HTTP response'],
+    ['TLS', '\x15\x03\x01\0\x02\x02\x46', 'bytes that are not an HTTP response'],
+    ['a request', 'GET / HTTP/1.1\r\n\r\n', 'an invalid status line'],
+    ['blanks before', ' HTTP/1.1 200 OK\r\n\r\n', 'an invalid status line'],
+    ['an empty line before', '\r\nHTTP/1.1 200 OK\r\n\r\n', 'an invalid status line'],
+    ['a change of protocol', 'HTTP/1.1 101 x\r\nupgrade: h2c\r\n\r\n', 'an unexpected protocol switch (101)'],
+    ['fifty interim answers', 'HTTP/1.1 100 Continue\r\n\r\n'.repeat(50), 'more than 5 interim responses'],
+  ])('%s', (_name, text, fault) => {
+    expect(whole(text).fault).toBe(fault);
     expect([whole(text).end, bytewise(text).end]).toEqual(['refused', 'refused']);
     expect(whole(text).status === undefined || text.includes('chunked')).toBe(true);
   });

@@ -28,8 +28,8 @@ type Outcome = 'applied' | 'known' | 'foreign' | 'ignored';
 
 export class Webhooks {
   readonly #parts: WebhooksOptions;
-  #reading = 0;
-  #applying = 0;
+  readonly #reading = new EventSlots(MAX_READ);
+  readonly #applying = new EventSlots(MAX_APPLIED);
 
   constructor(parts: WebhooksOptions) {
     this.#parts = parts;
@@ -48,34 +48,19 @@ export class Webhooks {
     if (exchange.request.headers['content-encoding'] !== undefined)
       throw new GatewayError('unsupported_content_encoding', 'Send events without content-encoding.');
     try {
-      const event = await this.#read(exchange, secret);
-      const outcome = await this.#admit(event, provider);
+      const body = await this.#reading.run(() => readBody(exchange, MAX_BODY, PACE));
+      const event = readStripeEvent(
+        body,
+        exchange.request.headers['stripe-signature'],
+        secret,
+        this.#parts.now(),
+      );
+      const outcome = await this.#applying.run(() => this.#apply(event, provider));
       metrics.billing.events.inc({ outcome });
       answerJson(exchange, 200, { received: true, outcome }, { 'cache-control': 'no-store' });
     } catch (error) {
       metrics.billing.events.inc({ outcome: outcomeOf(error) });
       throw error;
-    }
-  }
-
-  async #read(exchange: Exchange, secret: string): Promise<StripeEvent> {
-    if (this.#reading >= MAX_READ) throw busy();
-    this.#reading += 1;
-    try {
-      const body = await readBody(exchange, MAX_BODY, PACE);
-      return readStripeEvent(body, exchange.request.headers['stripe-signature'], secret, this.#parts.now());
-    } finally {
-      this.#reading -= 1;
-    }
-  }
-
-  async #admit(event: StripeEvent, provider: StripeProvider): Promise<Outcome> {
-    if (this.#applying >= MAX_APPLIED) throw busy();
-    this.#applying += 1;
-    try {
-      return await this.#apply(event, provider);
-    } finally {
-      this.#applying -= 1;
     }
   }
 
@@ -103,8 +88,25 @@ export class Webhooks {
   }
 }
 
-function busy(): GatewayError {
-  return new GatewayError('payment_unavailable', BUSY, { retryAfterMs: 5000 });
+/** Runs one step of some events at a time, and no more. */
+export class EventSlots {
+  readonly #max: number;
+  #taken = 0;
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** @throws GatewayError `payment_unavailable` when all slots are taken, with a wait */
+  async run<T>(step: () => Promise<T>): Promise<T> {
+    if (this.#taken >= this.#max) throw new GatewayError('payment_unavailable', BUSY, { retryAfterMs: 5000 });
+    this.#taken += 1;
+    try {
+      return await step();
+    } finally {
+      this.#taken -= 1;
+    }
+  }
 }
 
 function outcomeOf(error: unknown): 'refused' | 'busy' | 'failed' {

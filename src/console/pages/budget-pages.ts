@@ -15,7 +15,7 @@ async function nearest(request: ConsoleRequest, most: number): Promise<Html> {
   const currency = String(member(found, 'currency') ?? '');
   const amount = (record: object, name: string) => html`${shown(member(record, name))} ${currency}`;
   const columns = [
-    ['whose', owner],
+    ['whose', budgetOwner],
     ['share', (record: object) => share(Number(member(record, 'share')))],
     ['used', (record: object) => amount(record, 'used')],
     ['budget', (record: object) => html`${amount(record, 'budget')} a ${String(member(record, 'window'))}`],
@@ -25,7 +25,8 @@ async function nearest(request: ConsoleRequest, most: number): Promise<Html> {
   return html`<div id="near" data-follows="/console/budgets${most === NEAREST ? `?most=${most}` : ''}">${table('Budgets near their end', columns, items.slice(0, most))}${more}</div>`;
 }
 
-function owner(record: object): Html {
+/** Who has a budget, with a link to its record. */
+export function budgetOwner(record: object): Html {
   const [scope, id, model] = ['scope', 'id', 'model'].map((name) => member(record, name));
   const kind = scope === 'model' ? 'holder' : String(scope);
   const text = member(record, 'name') ?? String(id).slice(0, 8);

@@ -143,8 +143,7 @@ export class ScopeCounters {
     const counts = usage.counts.slice();
     const { date } = usage;
     const isKnown = this.#knowledge !== 'nothing';
-    if (usage.windowLeftMs > 0 && windows.end === this.#windows.end)
-      replace(counts, MINUTE, amounts, NO_AMOUNTS);
+    if (windows.end === this.#windows.end) replace(counts, MINUTE, amounts, NO_AMOUNTS);
     if (isKnown && windows.date.day === date.day) replace(counts, DAY, amounts, NO_AMOUNTS);
     if (isKnown && windows.date.month === date.month) replace(counts, MONTH, amounts, NO_AMOUNTS);
     return { ...usage, counts };

@@ -80,7 +80,7 @@ export class RunningReservation {
   /** When it was admitted. */
   readonly #states: ScopeStates;
   #cost = 0;
-  #upstream: string | undefined;
+  #upstream = '';
   #target = '';
   #price: Prices | undefined;
   #attempts = 0;
@@ -214,7 +214,7 @@ export class RunningReservation {
     const quantities = this.#isOpen ? ONE_REQUEST : {};
     const costNanos = costOf(this.#price, { tokens: NO_USAGE, quantities }, about.at);
     this.#lease?.settle({ tokens: 0, cost: costNanos ?? 0 });
-    if (this.#upstream === undefined) return;
+    if (this.#attempts === 0) return;
     this.#options.outbox.record({ ...about, isEstimated: this.#isEstimated, usage: NO_USAGE, costNanos });
   }
 
@@ -231,7 +231,7 @@ export class RunningReservation {
       endpoint: exchange.endpoint ?? 'passthrough',
       model: exchange.model ?? route.entry,
       entry: route.entry,
-      upstream: this.#upstream ?? '',
+      upstream: this.#upstream,
       target: this.#target,
       attempts: this.#attempts,
       outcome: stopReason?.code ?? error?.code ?? this.#outcome ?? 'ok',
