@@ -142,7 +142,7 @@ function joinLines(bytes: Buffer, values: readonly number[]): Buffer {
  *
  * @param isDataless whether the frame in `[start, end)` has no data
  * @param hasCr whether it may contain a CR
- * @returns what to omit, lines each with its line end, in order; `all` if only blank lines would remain; undefined if there are none
+ * @returns what to omit, lines with their line ends, in order; `all` if only blank lines would remain; undefined if there are none
  */
 export function surplusFields(
   bytes: Buffer,
@@ -154,7 +154,7 @@ export function surplusFields(
   // Nearly every frame is one data line, whose line end is the last but one byte.
   if (bytes[start] === LETTER_D && !hasCr && !isDataless && isOneLine(bytes, start, end)) return undefined;
   const first = bytesStartWith(bytes, BOM, start, end) ? start + BOM.length : start;
-  let surplus: Span[] | undefined = first > start ? [{ start, end: first }] : undefined;
+  const surplus: { start: number; end: number }[] = first > start ? [{ start, end: first }] : [];
   let isBlank = true;
   for (let pos = first; pos < end; ) {
     const lineEnd = endOfLine(bytes, pos, end);
@@ -165,13 +165,17 @@ export function surplusFields(
       fieldValue(bytes, RETRY, pos, lineEnd) >= 0 ||
       (isDataless &&
         (fieldValue(bytes, EVENT, pos, lineEnd) >= 0 || fieldValue(bytes, DATA, pos, lineEnd) >= 0));
-    if (isSurplus) {
-      surplus ??= [];
-      surplus.push({ start: pos, end: next });
-    } else if (lineEnd > pos) isBlank = false;
+    const last = surplus.at(-1);
+    if (!isSurplus) {
+      if (lineEnd > pos) isBlank = false;
+      // A CR before the omitted lines and this LF would be one line end: the LF of the last omitted line stays between them.
+      if (bytes[pos] === LF && last?.end === pos && bytes[last.start - 1] === CR) last.end--;
+    } else if (last?.end === pos) last.end = next;
+    else surplus.push({ start: pos, end: next });
     pos = next;
   }
-  return surplus !== undefined && isBlank ? 'all' : surplus;
+  if (surplus.length === 0) return undefined;
+  return isBlank ? 'all' : surplus;
 }
 
 function isOneLine(bytes: Buffer, start: number, end: number): boolean {

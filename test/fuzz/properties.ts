@@ -14,6 +14,7 @@ import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-
 import { JsonScanner, MAX_DEPTH, type Span } from '../../src/wire/json/json.ts';
 import { MemberNames } from '../../src/wire/json/json-bytes.ts';
 import { JsonWalk } from '../../src/wire/json/json-walk.ts';
+import { BOM, bytesStartWith, surplusFields } from '../../src/wire/sse-fields.ts';
 import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import {
   chunkValue,
@@ -156,6 +157,21 @@ export const properties = {
       expect(told(pieces(bytes, places))).toEqual(told([bytes]));
     },
   ),
+
+  'a frame without its surplus lines has all its other lines': fc.property(transcript, (bytes) => {
+    for (const frame of framesOf(bytes).frames) {
+      const isDataless = readChunk(frame).kind === 'comment';
+      const surplus = surplusFields(frame, 0, frame.length, isDataless, true) ?? [];
+      const hasMark = bytesStartWith(frame, BOM, 0, frame.length);
+      const fields = linesOf(hasMark ? frame.subarray(BOM.length) : frame);
+      const lines = fields.filter((line) => !isSurplusLine(line, isDataless));
+      if (surplus === 'all') expect(lines.join('')).toBe('');
+      else {
+        const edits = surplus.map((span) => ({ span, bytes: Buffer.alloc(0) }));
+        expect(linesOf(spliceSpans(frame, edits))).toEqual(lines);
+      }
+    }
+  }),
 
   'readChunk takes any bytes': fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
     checkFacts(Buffer.from(bytes));
@@ -399,6 +415,18 @@ function joinLineFeeds(frames: readonly Buffer[]): Buffer[] {
     else joined.push(frame);
   }
   return joined;
+}
+
+/** The lines of a frame without their line ends. */
+function linesOf(frame: Buffer): string[] {
+  return frame
+    .toString('latin1')
+    .split(/\r\n|\r|\n/)
+    .slice(0, -1);
+}
+
+function isSurplusLine(line: string, isDataless: boolean): boolean {
+  return /^(?:id|retry)(?::|$)/.test(line) || (isDataless && /^(?:event|data)(?::|$)/.test(line));
 }
 
 function singleBytes(bytes: Buffer): Buffer[] {

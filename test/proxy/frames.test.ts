@@ -1,5 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { spliceSpans } from '../../src/proxy/request/request-scan.ts';
+import { surplusFields } from '../../src/wire/sse-fields.ts';
 import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import { framesOf } from '../fuzz/oracles.ts';
 import { properties, scanFrames } from '../fuzz/properties.ts';
@@ -231,7 +233,29 @@ describe('the limit', () => {
   });
 });
 
+describe('a frame without its surplus lines', () => {
+  test.each([
+    ['CR, then LF', 'data: a\rid: 1\n\n', 'data: a\r\n\n'],
+    ['CR, then CRLF', 'data: a\rid: 1\r\n\n', 'data: a\r\n\n'],
+    ['CR, then two of them', 'data: a\rid: 1\nretry: 2\n\n', 'data: a\r\n\n'],
+    ['CR, then data', 'data: a\rid: 1\ndata: b\n\n', 'data: a\rdata: b\n\n'],
+    ['LF', 'data: a\nid: 1\n\n', 'data: a\n\n'],
+  ])('keeps its blank line: %s', (_, frame, left) => {
+    const bytes = Buffer.from(frame);
+    const spans = surplusFields(bytes, 0, bytes.length, false, true);
+    if (spans === undefined || spans === 'all') throw new Error('there are surplus lines and others');
+    const edits = spans.map((span) => ({ span, bytes: Buffer.alloc(0) }));
+    expect(spliceSpans(bytes, edits).toString()).toBe(left);
+  });
+});
+
 describe('any stream', () => {
+  test('keeps all lines of a frame but the surplus ones', () => {
+    fc.assert<unknown>(properties['a frame without its surplus lines has all its other lines'], {
+      numRuns: 300,
+    });
+  });
+
   test('gives the same frames however it is cut', () => {
     fc.assert<unknown>(properties['the frames do not depend on how the stream is cut'], { numRuns: 300 });
   });
