@@ -143,7 +143,7 @@ describe('the webhook', () => {
   test.each([
     ['{ url: "https://a.example/" }', 'budgets.webhook.secret: is missing'],
     ['{ secret: abc }', 'budgets.webhook.url: is missing'],
-    ['{ url: a.example, secret: abc }', 'url: must be a URL that begins with https:// or http://'],
+    ['{ url: a.example, secret: abc }', 'url: must be a URL that begins with http:// or https://'],
     ['{ url: "ftp://a.example/", secret: abc }', 'url: must be a URL'],
     ['{ url: "https://u:p@a.example/", secret: abc }', 'url: must not hold a user or password'],
     ['{ url: "https://a.example/#x", secret: abc }', 'url: must not have a fragment'],

@@ -388,6 +388,31 @@ describe('left out and missing', () => {
   ])('%s', (lines, place) => expect(placesBefore(lines)).toEqual([place]));
 });
 
+describe('a port that is out of range', () => {
+  it.each([
+    ['redis: redis://h:99999', 'redis'],
+    ['redis: redis://:secret@h:65536/1', 'redis'],
+    ['redis: redis://h:0', 'redis'],
+    ['redis: redis://h:1000000', 'redis'],
+    ['redis: redis://h:port', 'redis'],
+    ['redis: redis-sentinel://a:26379,b:99999/m', 'redis'],
+    ['redis: redis-cluster://[::1]:99999', 'redis'],
+    ['store: postgres://u:secret@h:99999/d', 'store'],
+    ['public_url: https://h:99999/', 'public_url'],
+    ['cors: { origins: ["https://h:99999"] }', 'cors.origins[0]'],
+    ['billing: { provider: stripe, api_base: "https://h:99999" }', 'billing.api_base'],
+    ['branding: { terms: "https://h:99999/t#top" }', 'branding.terms'],
+    ['branding: { contact: "https://h:99999" }', 'branding.contact'],
+    ['budgets: { webhook: { url: "https://h:99999", secret: s } }', 'budgets.webhook.url'],
+    ['upstreams: { u: { base_url: "https://h:1", proxy: "http://p:99999" } }', 'upstreams.u.proxy'],
+  ])('is named: %s', (line, field) => {
+    const rest = line.startsWith('upstreams') ? '' : MINIMAL;
+    expect(faultsOf(`${line}\n${rest}`).map(({ message }) => message)).toContain(
+      `${field}: must have a port from 1 to 65535`,
+    );
+  });
+});
+
 describe('addresses', () => {
   const of = (lines: string): readonly string[] =>
     placesOf(withUpstream(lines)).map((place) => place.replace('upstreams.u.', ''));
@@ -398,8 +423,12 @@ describe('addresses', () => {
     ['base_url: https:///v1', 'must be a URL that begins with http:// or https:// and names a host'],
     ['base_url: "https://a b/v1"', 'must be a URL without white space or backslashes'],
     ['base_url: https://a.example\\v1', 'must be a URL without white space or backslashes'],
+    ['base_url: https://a.example:99999/v1', 'must have a port from 1 to 65535'],
+    ['base_url: https://a.example:8a/v1', 'must have a port from 1 to 65535'],
+    ['base_url: https://[::1]:65536/v1', 'must have a port from 1 to 65535'],
+    ['base_url: https://::ffff/v1', 'must be a URL that begins with http:// or https:// and names a host'],
     [
-      'base_url: https://a.example:99999/v1',
+      'base_url: ftp://a.example:99999',
       'must be a URL that begins with http:// or https:// and names a host',
     ],
     [

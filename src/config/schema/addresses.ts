@@ -1,6 +1,14 @@
 // Readers for addresses: URLs of upstreams, store and Redis, hosts, networks, origins. They check the syntax only.
 import { BlockList, isIP } from 'node:net';
-import { CUT_LOGIN, HOST_NAME, hasCutLogin, hostPort, readRedisAddress, UNSAFE } from './redis-address.ts';
+import {
+  CUT_LOGIN,
+  HOST_NAME,
+  hasCutLogin,
+  hostPort,
+  portFault,
+  readRedisAddress,
+  UNSAFE,
+} from './redis-address.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** Where keys, usage and orders are stored: a file with `path`, or a server with `url`. */
@@ -8,18 +16,23 @@ export type StoreAddress =
   | { readonly kind: 'sqlite'; readonly path: string }
   | { readonly kind: 'postgres'; readonly url: string };
 
+/** @returns what to say of a URL that cannot be parsed because of its port */
+function urlPortFault(text: string): string | undefined {
+  return portFault(/^[^/]*\/\/([^/?#]*)/.exec(text)?.[1] ?? '');
+}
+
 function readUrl(text: string, schemes: readonly string[]): ScalarResult<URL> {
   const expected = schemes.map((scheme) => `${scheme}://`).join(' or ');
   if (UNSAFE.test(text)) return rejected('must be a URL without white space or backslashes');
   const scheme = /^([a-z][a-z0-9+.-]*):\/\/[^/?#]/i.exec(text)?.[1]?.toLowerCase();
-  if (scheme === undefined || !schemes.includes(scheme) || !URL.canParse(text)) {
-    return rejected(`must be a URL that begins with ${expected} and names a host`);
-  }
+  const form = `must be a URL that begins with ${expected} and names a host`;
+  if (scheme === undefined || !schemes.includes(scheme)) return rejected(form);
+  if (!URL.canParse(text)) return rejected(urlPortFault(text) ?? form);
   return accepted(new URL(text));
 }
 
 /** A web address without user, password and fragment. @param instead where credentials belong */
-function readWebUrl(text: string, instead = ''): ScalarResult<URL> {
+export function readWebUrl(text: string, instead = ''): ScalarResult<URL> {
   const reading = readUrl(text, ['http', 'https']);
   if (!reading.ok) return reading;
   if (reading.value.username !== '' || reading.value.password !== '' || /^[^/]*\/\/[^/?#]*@/.test(text)) {
@@ -41,7 +54,8 @@ export function readBaseUrl(text: string): ScalarResult<string> {
 export function readProxy(text: string): ScalarResult<string> {
   if (text === 'none') return accepted(text);
   const reading = readUrl(text, ['http', 'https']);
-  if (!reading.ok) return rejected(`${reading.fault}, or \`none\``);
+  if (!reading.ok)
+    return reading.fault.startsWith('must be') ? rejected(`${reading.fault}, or \`none\``) : reading;
   const { pathname, search, hash, username, password } = reading.value;
   if (pathname !== '/' || search !== '' || hash !== '') {
     return rejected('must end after the host and port of the proxy');
@@ -116,9 +130,10 @@ export function readNetwork(text: string): ScalarResult<string> {
 
 /** `*`, or an origin as a browser sends it (RFC 6454): scheme, host and port only. */
 export function readOrigin(text: string): ScalarResult<string> {
-  return text === '*' || (URL.canParse(text) && new URL(text).origin === text)
-    ? accepted(text)
-    : rejected('must be an origin such as https://app.example.com, without a path, or *');
+  if (text === '*') return accepted(text);
+  const form = 'must be an origin such as https://app.example.com, without a path, or *';
+  if (!URL.canParse(text)) return rejected(urlPortFault(text) ?? form);
+  return new URL(text).origin === text ? accepted(text) : rejected(form);
 }
 
 /** True for a URL whose traffic does not leave the machine. */

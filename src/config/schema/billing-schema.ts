@@ -1,6 +1,7 @@
 // The fields of `billing`, which billing-check.ts checks against tiers and addresses, of `branding`, with which its pages are shown, and
 // of budgets.
 import { z } from 'zod';
+import { readWebUrl } from './addresses.ts';
 import {
   address,
   credential,
@@ -17,8 +18,11 @@ import { accepted, readAmount, rejected, type ScalarResult } from './units.ts';
 
 /** Scheme, host and port, as `https://api.stripe.com`. */
 function readApiBase(value: string): ScalarResult<string> {
-  const isBase = /^https?:\/\/[^\s/?#\\@]+\/?$/.test(value) && URL.canParse(value);
-  return isBase ? accepted(new URL(value).origin) : rejected('must be scheme, host and port, without a path');
+  const reading = readWebUrl(value);
+  if (!reading.ok) return reading;
+  return reading.value.pathname === '/' && !value.includes('?')
+    ? accepted(reading.value.origin)
+    : rejected('must be scheme, host and port, without a path');
 }
 
 export const billing = section({
@@ -48,24 +52,21 @@ function readBrandName(value: string): ScalarResult<string> {
 }
 
 /** It becomes a link on the pages: without user and password. */
-function isPageUrl(value: string): boolean {
-  return /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
+function readPage(value: string, forms = ''): ScalarResult<string> {
+  if (!/^https?:\/\/[^\s"'<>\\@]+$/.test(value))
+    return rejected(`must be ${forms}the address of a page that begins with https:// or http://`);
+  const reading = readWebUrl(value.replace(/#.*/, ''));
+  return reading.ok ? accepted(value) : reading;
 }
 
 const page = (what: string) =>
-  text((value) =>
-    isPageUrl(value)
-      ? accepted(value)
-      : rejected('must be the address of a page that begins with https:// or http://'),
-  )
+  text((value) => readPage(value))
     .exactOptional()
     .describe(`URL of the page with ${what}; every page links to it.`);
 
 function readContact(value: string): ScalarResult<string> {
   const isMail = /^[\w.+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$/.test(value);
-  return isMail || isPageUrl(value)
-    ? accepted(value)
-    : rejected('must be a mail address, or the address of a page that begins with https:// or http://');
+  return isMail ? accepted(value) : readPage(value, 'a mail address, or ');
 }
 
 export const branding = section({
@@ -95,11 +96,8 @@ export const branding = section({
 });
 
 function readWebhook(value: string): ScalarResult<string> {
-  const isWeb = /^https?:\/\/[^\s/?#\\]/i.test(value) && URL.canParse(value);
-  if (!isWeb) return rejected('must be a URL that begins with https:// or http://');
-  const { username, password, hash } = new URL(value);
-  if (username !== '' || password !== '') return rejected('must not hold a user or password');
-  return hash === '' ? accepted(value) : rejected('must not have a fragment (`#…`)');
+  const reading = readWebUrl(value);
+  return reading.ok ? accepted(value) : reading;
 }
 
 /** `budgets.webhook` */

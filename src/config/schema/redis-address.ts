@@ -47,6 +47,14 @@ export const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/;
 /** A slash or `#` in a password ends the host of a URL, and the rest of the password would be shown as a path. */
 export const hasCutLogin = (url: string): boolean => /^[^/]*\/\/[^/?#]*[/#][^?]*@/.test(url);
 export const CUT_LOGIN = 'must have a user and password that are percent-encoded: `/` is %2F, `#` is %23';
+
+/** @param authority user, host and port of a URL @returns the fault of its port, to print after the field name */
+export function portFault(authority: string): string | undefined {
+  const [, port] = /^(?:.*@)?(?:\[[^\]]*\]|[^:[\]]+):([^:]+)$/.exec(authority) ?? [];
+  const isPort = port === undefined || (/^\d*[1-9]\d*$/.test(port) && Number(port) <= 65_535);
+  return isPort ? undefined : 'must have a port from 1 to 65535';
+}
+
 const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([?#].*)?$/i;
 
 /**
@@ -156,11 +164,13 @@ function readNodes(text: string, defaultPort: number): ScalarResult<readonly Red
   if (parts.length > MAX_NODES) return rejected(`must name at most ${MAX_NODES} hosts`);
   const nodes: RedisNode[] = [];
   for (const part of parts) {
-    const [, bracketed, name, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::(\d{1,5}))?$/.exec(part) ?? [];
+    const fault = portFault(part);
+    if (fault !== undefined) return rejected(fault);
+    const [, bracketed, name, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::(\d+))?$/.exec(part) ?? [];
     const host = bracketed ?? name ?? '';
     const port = digits === undefined ? defaultPort : Number(digits);
     const isHost = bracketed === undefined ? HOST_NAME.test(host) : isIP(host) === 6 && !host.includes('%');
-    if (!isHost || port === 0 || port > 65_535) {
+    if (!isHost) {
       return rejected('must name each host as HOST or HOST:PORT, IPv6 in brackets, several with commas');
     }
     nodes.push({ host, port });
