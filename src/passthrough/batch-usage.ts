@@ -11,7 +11,7 @@ import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners
 import { findLimitedOwner } from '../proxy/reservation/limit-report.ts';
 import { countEarlier, type RunningReservationOptions } from '../proxy/reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
-import { askUpstream, UsageFollower } from '../proxy/usage-follower.ts';
+import { askUpstream, isGone, UsageFollower } from '../proxy/usage-follower.ts';
 import { Repeat } from '../repeat.ts';
 import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -129,7 +129,7 @@ export class BatchUsage {
     if (output === undefined) return true;
     const batch = output.id.slice(file.length + 1);
     const { status, state } = await this.#read(place.upstream, batch);
-    const known = status === 404 ? { isOver: true, output: file } : state;
+    const known = isGone(status) ? { isOver: true, output: file } : state;
     if (!known.isOver) return false;
     await this.#count({ ...place, batch, reader }, known);
     return true;
@@ -201,11 +201,11 @@ export class BatchUsage {
       const upstream = routes.upstream(name);
       if (upstream === undefined) return;
       const { status, state } = await this.#read(upstream, batch);
-      const isGone = status === 404 && Date.now() - createdAt > NEW_MS;
+      const hasGone = isGone(status) && Date.now() - createdAt > NEW_MS;
       const objects = new HolderObjects(this.#options.objects, upstream.name, holderId);
-      if (isGone) this.#countGone();
+      if (hasGone) this.#countGone();
       else if (state.isOver) await this.#count({ config, routes, upstream, batch, objects }, state);
-      isOver = isGone || state.isOver;
+      isOver = hasGone || state.isOver;
     });
     return isOver;
   }
@@ -274,7 +274,7 @@ export class BatchUsage {
       READ_MS,
       async (status, pieces) => {
         if (status === 200) return usesInOutput(pieces, endpoint);
-        if (status !== 404) throw new GatewayError('upstream_error');
+        if (!isGone(status)) throw new GatewayError('upstream_error');
         if (reported === undefined) this.#countGone();
         return [reported];
       },

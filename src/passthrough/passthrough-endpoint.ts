@@ -20,6 +20,7 @@ import { RunningReservation } from '../proxy/reservation/running-reservation.ts'
 import { refuseUnpriced } from '../proxy/reservation/unpriced-model.ts';
 import { requireAllModels } from '../proxy/routes/access.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
+import { isGone } from '../proxy/usage-follower.ts';
 import { relayedHeaders } from '../upstream/error-outcome.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { memberOf } from '../wire/error-answer.ts';
@@ -196,7 +197,8 @@ export class Passthrough {
         : undefined;
     await this.#batches.countOutputs(shown, call, operation.ends === true);
     const { method } = exchange;
-    const isKept = operation.makes !== undefined && Buffer.isBuffer(body);
+    const isMade = operation.makes !== undefined || (operation.derives !== undefined && method === 'POST');
+    const isKept = isMade && Buffer.isBuffer(body);
     const piped = await sendCall(call, { method, path, search, body: batch?.body ?? body, isKept });
     if (!needsReading(operation)) {
       if (!(await pipeAnswer(exchange, piped))) {
@@ -207,17 +209,19 @@ export class Passthrough {
     }
     const { response } = piped;
     const bytes = await collectAnswer(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER);
+    // Azure says no more of what it deletes.
+    const isBare = operation.ends === true && response.statusCode === 204;
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
-    else {
+    else if (!isBare) {
       const seen = seenIn(operation, parseAnswer(bytes));
       if (batch === undefined) await objects.claim(seen);
       else await claimBatch(this.#batchCall(call), seen, batch);
     }
     exchange.throwIfStopped();
     const [id] = found.ids;
+    const isDeleted = isBare || (operation.ends === true && memberOf(parseAnswer(bytes), 'deleted') === true);
     // If this fails, the upstream answers later requests that there is no such object.
-    if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
-      await objects.markDeleted(id).catch(() => undefined);
+    if (isDeleted && id !== undefined) await objects.markDeleted(id).catch(() => undefined);
     const type = response.headers['content-type'] ?? 'application/json';
     const headers = { 'content-type': type, ...relayedHeaders(response.headers) };
     answer(exchange, response.statusCode ?? 200, headers, bytes);
@@ -245,7 +249,7 @@ export class Passthrough {
       const piped = await sendCall(call, { method: 'GET', path });
       return await collectAnswer(call.exchange, piped, MAX_ANSWER);
     } catch (error) {
-      if (error instanceof CallFailure && error.failure.error.status === 404) return undefined;
+      if (error instanceof CallFailure && isGone(error.failure.error.status)) return undefined;
       throw error;
     }
   }

@@ -11,7 +11,7 @@ import type { StoredResponses } from './objects/stored-responses.ts';
 import { countEarlier, type RunningReservationOptions } from './reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Target } from './routes/route-table.ts';
-import { askUpstream, UsageFollower } from './usage-follower.ts';
+import { askUpstream, isGone, UsageFollower } from './usage-follower.ts';
 
 const PAUSES = { first: 2_000, longest: 10 * 60_000 };
 const MAX_AGE_MS = 25 * 3_600_000;
@@ -127,7 +127,7 @@ export class BackgroundUsage {
         if (upstream === undefined) return;
         const limit = config.max_answer.json;
         reading = await askUpstream(upstream, `responses/${id}`, READ_MS, async (status, pieces) => {
-          if (status === 404) return { kind: 'over' };
+          if (isGone(status)) return { kind: 'over' };
           const body = status === 200 ? await wholeBody(pieces, limit) : undefined;
           return body === undefined ? { kind: 'running' } : readingOf(body);
         });

@@ -10,6 +10,11 @@ import type { Upstream } from '../upstream/upstream.ts';
 /** Work of one kind that is followed at once. */
 const MAX_FOLLOWED = 10_000;
 
+/** Whether the upstream no longer has an object. @param status of its answer */
+export function isGone(status: number): boolean {
+  return status === 404 || status === 410;
+}
+
 interface FollowerOptions<Work> {
   readonly kind: 'response' | 'batch';
   /** Pauses in milliseconds: the first one, which doubles up to the longest. */

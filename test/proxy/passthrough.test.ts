@@ -1,13 +1,14 @@
 // Files, batches, vector stores and conversations through a whole gateway, by two holders with the official client: each has
 // what is its own, and neither can read, list, use or end what is the other's, by whatever way an id can be given.
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import OpenAI, { toFile } from 'openai';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { ObjectsUpstream } from '../helpers/objects-upstream.ts';
-import { until, within } from '../helpers/wait.ts';
+import { pause, until, within } from '../helpers/wait.ts';
 
 const PATHS = ['/v1/files', '/v1/uploads', '/v1/batches', '/v1/vector_stores', '/v1/conversations'];
 
@@ -181,6 +182,65 @@ describe('an object of the holder', () => {
     await one.batches.list();
     expect(await one.files.retrieve(output)).toMatchObject({ id: output });
     await expect(other.files.retrieve(output)).rejects.toMatchObject({ status: 404 });
+  });
+
+  test('of a completed upload is had by its holder, although the client left before the answer', async () => {
+    const [leaving, client] = [new AbortController(), clientOf(await gateway.issueKey())];
+    const upload = await client.uploads.create({
+      bytes: 3,
+      filename: 'f',
+      mime_type: 'text/plain',
+      purpose: 'assistants',
+    });
+    const part = await client.uploads.parts.create(upload.id, {
+      data: await toFile(Buffer.from('abc'), 'p'),
+    });
+    let made: string | undefined;
+    upstream.intercept = (request, response) => {
+      if (request.url?.endsWith('/complete') !== true) return false;
+      request.resume().on('end', async () => {
+        leaving.abort();
+        // A call that is not kept ends here.
+        await Promise.race([once(response, 'close'), pause(500)]);
+        made = upstream.put('files', { object: 'file', purpose: 'assistants' });
+        const answer = { ...upstream.things.get(upload.id), file: upstream.things.get(made) };
+        response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(answer));
+      });
+      return true;
+    };
+    const completed = client.uploads.complete(upload.id, { part_ids: [part.id] }, { signal: leaving.signal });
+    await expect(completed).rejects.toThrow();
+    await until(
+      async () => (await client.files.list()).data.some(({ id }) => id === made),
+      'the file of the upload',
+    );
+  });
+
+  test('is deleted by an answer without a body, as that of Azure', async () => {
+    const file = await fileOf(one);
+    upstream.intercept = (request, response) => {
+      if (request.method !== 'DELETE') return false;
+      response.writeHead(204).end();
+      return true;
+    };
+    expect(await call(keys[0], 'DELETE', `/v1/files/${file}`)).toMatchObject({ status: 204, text: '' });
+    upstream.asked.length = 0;
+    expect((await one.files.list()).data.map(({ id }) => id)).not.toContain(file);
+    expect(upstream.asked.map(({ url }) => url)).not.toContain(`/v1/files/${file}`);
+  });
+
+  test('that an upstream calls gone is left out of a list', async () => {
+    const client = clientOf(await gateway.issueKey());
+    const files = [await fileOf(client), await fileOf(client)];
+    upstream.intercept = (request, response) => {
+      if (request.url !== `/v1/files/${files[0]}`) return false;
+      response.writeHead(410, { 'content-type': 'application/json' });
+      response.end(
+        JSON.stringify({ error: { message: 'This file has expired.', type: 'invalid_request_error' } }),
+      );
+      return true;
+    };
+    expect((await client.files.list()).data.map(({ id }) => id)).toEqual([files[1]]);
   });
 
   test('can be deleted during a list', async () => {
