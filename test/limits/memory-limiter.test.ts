@@ -1,8 +1,9 @@
 // The behaviour of the memory limiter alone: synchronous decisions, bounded memory, and independence of the wall clock.
 import { expect, test } from 'vitest';
 import { NO_AMOUNTS } from '../../src/limits/limiter.ts';
+import { AdmittedInRoom } from '../../src/limits/memory/joint-room.ts';
 import { MemoryLimiter } from '../../src/limits/memory/memory-limiter.ts';
-import { makeScopes, type Scopes } from '../../src/limits/scope.ts';
+import { makeScope, makeScopes, type Scopes } from '../../src/limits/scope.ts';
 import { type HolderLease, holderScope, holderScopes, OfHolder } from './of-holder.ts';
 import {
   admitted,
@@ -180,19 +181,43 @@ test('a request whose amounts change in a later minute ends where it began, whil
   expect(rig.limiter.peek(holder, limits)).toMatchObject({ concurrency: { used: 2 } });
 });
 
-test('changed amounts replace what the request holds of this minute, and nothing that others use', async () => {
+test.each(
+  ['requests_per_minute', 'tokens_per_day', 'cost_per_month', 'concurrency'].flatMap((limit) =>
+    [0, 1].map((at) => [limit, at] as const),
+  ),
+)('the room that is left admits until %s of the scope at %i is used', async (limit, at) => {
   await using rig = await memoryRig();
-  const [holder, limits] = [newHolder(), { tokens_per_minute: 10 }];
-  const admit = async (tokens: number, held?: HolderLease) =>
-    await rig.limiter.admit(holder, limits, tokens, held);
-  const { lease } = admitted(await admit(6));
-  admitted(await admit(10, lease));
-  refused(await admit(11, lease));
-  await rig.advance(60_000);
-  admitted(await admit(6));
-  refused(await admit(5, lease));
-  admitted(await admit(4, lease));
+  const limits = { [limit]: limit === 'concurrency' || limit === 'requests_per_minute' ? 3 : 30 };
+  const scopes = makeScopes(newHolder(), [
+    holderScope(newHolder(), at === 0 ? limits : {}),
+    makeScope({ kind: 'team', id: newHolder() }, at === 1 ? limits : {}),
+  ]);
+  const admit = () => rig.limiter.real.admit(scopes, { tokens: 10, cost: 10 });
+  expect(await admit()).not.toBeInstanceOf(AdmittedInRoom);
+  expect([admit(), admit()]).toEqual([expect.any(AdmittedInRoom), expect.any(AdmittedInRoom)]);
+  expect(admit()).toMatchObject({ kind: 'refused', limit, scope: scopes.list[at] });
 });
+
+test.each([
+  ['tokens_per_minute', 60_000],
+  ['tokens_per_day', 86_400_000],
+  ['tokens_per_month', 31 * 86_400_000],
+])(
+  'changed amounts replace what the request holds of %s, and nothing that others use later',
+  async (limit, ms) => {
+    await using rig = await memoryRig();
+    const [holder, limits] = [newHolder(), { [limit]: 10 }];
+    const admit = async (tokens: number, held?: HolderLease) =>
+      await rig.limiter.admit(holder, limits, tokens, held);
+    const { lease } = admitted(await admit(6));
+    admitted(await admit(10, lease));
+    refused(await admit(11, lease));
+    await rig.advance(ms);
+    admitted(await admit(6));
+    refused(await admit(5, lease));
+    admitted(await admit(4, lease));
+  },
+);
 
 test('totals that were forgotten are read again for scopes that were used before', async () => {
   const [counters, store] = [new Counters(), new Store()];

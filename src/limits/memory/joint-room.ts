@@ -46,7 +46,7 @@ export class JointRoom {
       if (
         each.requests >= (room[at] ?? 0) ||
         each.tokens + tokens > (room[at + 1] ?? 0) ||
-        (cost > 0 && each.cost + cost > (room[at + 2] ?? 0)) ||
+        each.cost + cost > (room[at + 2] ?? 0) ||
         each.running >= (room[at + 3] ?? 0)
       )
         return undefined;

@@ -142,10 +142,9 @@ export class ScopeCounters {
   without(usage: LimitUsage, windows: Windows, amounts: Amounts): LimitUsage {
     const counts = usage.counts.slice();
     const { date } = usage;
-    const isKnown = this.#knowledge !== 'nothing';
     if (windows.end === this.#windows.end) replace(counts, MINUTE, amounts, NO_AMOUNTS);
-    if (isKnown && windows.date.day === date.day) replace(counts, DAY, amounts, NO_AMOUNTS);
-    if (isKnown && windows.date.month === date.month) replace(counts, MONTH, amounts, NO_AMOUNTS);
+    if (windows.date.day === date.day) replace(counts, DAY, amounts, NO_AMOUNTS);
+    if (windows.date.month === date.month) replace(counts, MONTH, amounts, NO_AMOUNTS);
     return { ...usage, counts };
   }
 
