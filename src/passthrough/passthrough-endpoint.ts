@@ -28,7 +28,7 @@ import { BatchUsage, type BatchUsageOptions } from './batch-usage.ts';
 import { type BatchCall, claimBatch, prepareBatch } from './batches.ts';
 import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
-import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
+import { GoneObjects, type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
 import { CallFailure, sendCall } from './passthrough-request.ts';
 
@@ -68,6 +68,7 @@ interface CheckedCall {
 export class Passthrough {
   readonly #options: PassthroughOptions;
   readonly #batches: BatchUsage;
+  readonly #gone = new GoneObjects();
 
   constructor(options: PassthroughOptions) {
     this.#options = options;
@@ -230,16 +231,17 @@ export class Passthrough {
   async #list(call: Call, kind: string): Promise<void> {
     const { exchange, found, objects, path, search } = call;
     const query = readListQuery(search);
-    const list = await makeList(query, {
+    const source = {
       page: async (some: ListQuery) => (await objects.list({ ...some, kind })).map(({ id }) => id),
-      object: async (id) => {
+      object: async (id: string) => {
         const bytes = await this.#object(call, `${path}/${id}`);
         if (bytes === undefined) return undefined;
         await objects.claim(found.operation.derives?.(parseAnswer(bytes)) ?? []);
         return bytes;
       },
-      ended: async (id) => void (await objects.markDeleted(id)),
-    });
+      ended: async (id: string) => void (await objects.markDeleted(id)),
+    };
+    const list = await makeList(query, source, this.#gone);
     answer(exchange, 200, { 'content-type': 'application/json' }, list);
   }
 

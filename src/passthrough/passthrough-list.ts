@@ -1,6 +1,7 @@
 // Lists of a holder's objects at an upstream. They are made from the gateway's records, and each object is requested by its id: a page of
 // the upstream's own list, which has the objects of all holders, may contain none of this one.
 import { GatewayError } from '../errors.ts';
+import { RecentMap } from '../recent-map.ts';
 import type { ObjectQuery } from '../store/object-record.ts';
 import { memberOf } from '../wire/error-answer.ts';
 
@@ -8,6 +9,11 @@ const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 /** Concurrent requests for objects. */
 const AT_ONCE = 4;
+/** With another credential, or by a fault of the vendor, objects seem to be gone that exist: for so long a list forgets none. */
+const LONG_MS = 3_600_000;
+/** For so long an object that is gone is not requested again. */
+const AGAIN_MS = 60_000;
+const MAX_GONE = 10_000;
 
 /** The query of a list, in OpenAI's form. */
 export type ListQuery = Pick<ObjectQuery, 'order' | 'limit' | 'after' | 'before' | 'purpose'>;
@@ -44,11 +50,42 @@ interface ListSource {
   ended(id: string): Promise<void>;
 }
 
+/** Objects of lists that were gone when they were requested. */
+export class GoneObjects {
+  readonly #clock: () => number;
+  /** When it was gone first and last. */
+  readonly #seen = new RecentMap<string, { readonly since: number; readonly at: number }>(MAX_GONE);
+
+  /** @param clock milliseconds. Default: monotonic */
+  constructor(clock: () => number = () => performance.now()) {
+    this.#clock = clock;
+  }
+
+  /** @returns the object; undefined if it is gone */
+  async read(id: string, { object, ended }: ListSource): Promise<Buffer | undefined> {
+    const known = this.#seen.get(id);
+    if (known !== undefined && this.#clock() < known.at + AGAIN_MS) return undefined;
+    const bytes = await object(id);
+    if (bytes !== undefined) {
+      this.#seen.delete(id);
+      return bytes;
+    }
+    const at = this.#clock();
+    const since = known?.since ?? at;
+    if (at < since + LONG_MS && this.#seen.size < MAX_GONE) this.#seen.set(id, { since, at });
+    else {
+      this.#seen.delete(id);
+      await ended(id);
+    }
+    return undefined;
+  }
+}
+
 /**
  * The list for the client, with each object byte for byte as the upstream returned it. Objects that no longer exist are left out and do
  * not count.
  */
-export async function makeList(query: ListQuery, source: ListSource): Promise<Buffer> {
+export async function makeList(query: ListQuery, source: ListSource, gone: GoneObjects): Promise<Buffer> {
   const found: { id: string; bytes: Buffer }[] = [];
   const isBackward = query.after === undefined && query.before !== undefined;
   let mark = isBackward ? query.before : query.after;
@@ -61,7 +98,7 @@ export async function makeList(query: ListQuery, source: ListSource): Promise<Bu
     const ids = await source.page({ ...rest, ...place, limit: limit + 1 });
     hasMore = ids.length > limit;
     const shown = isBackward ? ids.slice(-limit) : ids.slice(0, limit);
-    const objects = await each(shown, (id) => source.object(id));
+    const objects = await each(shown, (id) => gone.read(id, source));
     const present = shown.flatMap((id, index) => {
       const bytes = objects[index];
       return bytes === undefined ? [] : [{ id, bytes }];
@@ -69,7 +106,6 @@ export async function makeList(query: ListQuery, source: ListSource): Promise<Bu
     if (isBackward) found.unshift(...present);
     else found.push(...present);
     mark = (isBackward ? shown[0] : shown.at(-1)) ?? mark;
-    for (const [index, id] of shown.entries()) if (objects[index] === undefined) await source.ended(id);
     if (shown.length === 0) break;
   }
   const ids = [found[0]?.id ?? null, found.at(-1)?.id ?? null].map((id) => JSON.stringify(id));
