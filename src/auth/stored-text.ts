@@ -1,4 +1,5 @@
 // Validates labels and reasons that are stored with keys.
+import { invisibleFault } from '../config/invisible-characters.ts';
 import { GatewayError } from '../errors.ts';
 
 const MAX_TEXT = 200;
@@ -15,7 +16,8 @@ export function storableText(text: string, param: string): string {
   const invalid = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
   if (trimmed.length > MAX_TEXT) throw invalid(`is longer than ${MAX_TEXT} characters`);
   if (trimmed === '') throw invalid('is empty');
-  if (/[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u.test(trimmed)) throw invalid('contains a control character');
+  const invisible = invisibleFault(trimmed);
+  if (invisible !== undefined) throw invalid(`contains ${invisible}`);
   if (/[0-9a-f]{32}/i.test(trimmed)) throw invalid('contains text that looks like a key');
   return trimmed;
 }

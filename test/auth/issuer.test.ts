@@ -38,9 +38,11 @@ describe('issuing', () => {
   test.each([
     ['is empty', '   '],
     ['is longer than 200 characters', 'x'.repeat(201)],
-    ['contains a control character', 'a\u001b[31mb'],
-    ['contains a control character', 'a\nb'],
-    ['contains a control character', 'a\u202eb'],
+    ['contains a control character: U+001B at position 2', 'a\u001b[31mb'],
+    ['contains a control character: U+000A at position 2', 'a\nb'],
+    ['contains a control character: U+202E at position 2', 'a\u202eb'],
+    ['contains a control character: U+200B at position 3', ' 😀a\u200b'],
+    ['contains a control character: U+200D at position 2', 'a\u200db'],
     ['contains text that looks like a key', `x ${'0123456789abcdef'.repeat(2)}`],
   ])('rejects a name that %s', async (why, name) => {
     await using setting = await openSetting();
@@ -50,6 +52,13 @@ describe('issuing', () => {
       message: `The name ${why}.`,
     });
     expect(await setting.store.lastChange()).toBe(0);
+  });
+
+  test('takes a name with emoji of several characters', async () => {
+    await using setting = await openSetting();
+    const name = 'Team 👩‍💻 👨‍👩‍👧‍👦 🏴󠁧󠁢󠁥󠁮󠁧󠁿';
+    const { prefix } = await setting.issuer.issue({ tier: 'Free', name });
+    expect(await setting.store.findKey(prefix)).toMatchObject({ holderName: name });
   });
 
   test('draws another prefix before hashing when one is taken', async () => {

@@ -329,9 +329,9 @@ describe('tollgate usage', () => {
   });
 
   test('escapes terminal control characters in a table', async () => {
-    await add({ model: 'a\u001b[31mred\u202e' });
+    await add({ model: 'a\u001b[31mred\u202e👩‍💻' });
     expect(await lines()).toEqual(
-      expect.arrayContaining([expect.stringMatching(/^a\\u\{1b\}\[31mred\\u\{202e\} /)]),
+      expect.arrayContaining([expect.stringMatching(/^a\\u\{1b\}\[31mred\\u\{202e\}👩‍💻 /)]),
     );
   });
 

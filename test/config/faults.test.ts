@@ -79,12 +79,18 @@ describe('faults', () => {
     expect(fault?.excerpt.split('\n')[1]).toBe(`${' '.repeat(11)}\t${' '.repeat(12)}\t       ^`);
   });
 
-  it.each([' ', 'x'.repeat(61), '😀'.repeat(61), 'a\u0007', 'a\u200b'])('refuse the name %j', (name) => {
+  it.each([
+    [' ', 'must be a name of 1 to 60 visible characters'],
+    ['x'.repeat(61), 'must be a name of 1 to 60 visible characters'],
+    ['😀'.repeat(61), 'must be a name of 1 to 60 visible characters'],
+    ['a\u0007', 'has a control character: U+0007 at position 2'],
+    ['😀\u200b', 'has a control character: U+200B at position 2'],
+    ['a\u200d😀', 'has a control character: U+200D at position 2'],
+  ])('refuse the name %j', (name, message) => {
     const text = (value: string) => `branding: { name: ${JSON.stringify(value)} }\n${MINIMAL}`;
-    expect(placesOf(text(name))).toEqual([
-      '1:19 branding.name: must be a name of 1 to 60 visible characters',
-    ]);
-    expect(load(text('😀'.repeat(60))).dynamic.branding).toMatchObject({ name: '😀'.repeat(60) });
+    expect(placesOf(text(name))).toEqual([`1:19 branding.name: ${message}`]);
+    for (const valid of ['😀'.repeat(60), 'Team 👩‍💻🏳️‍🌈🏴󠁧󠁢󠁥󠁮󠁧󠁿'])
+      expect(load(text(valid)).dynamic.branding).toMatchObject({ name: valid });
   });
 
   it('have the caret below the fault, whatever is masked before and behind it', () => {
@@ -268,7 +274,10 @@ describe('names', () => {
   it.each([
     ['models: { "a*b*c": T }', 'models["a*b*c"]: has more than one `*`'],
     ['models: { " a": T }', 'models[" a"]: is not a model name: use 1 to 256 visible characters'],
-    ['models: { "a\\u0007": T }', 'models["a\\u0007"]: is not a model name: use 1 to 256 visible characters'],
+    [
+      'models: { "a\\u0007": T }',
+      'models["a\\u0007"]: is not a model name: it has a control character: U+0007 at position 2',
+    ],
   ])('%s', (models, message) => {
     const text = `upstreams: { demo: { builtin: echo } }\n${models.replace('T', '{ targets: [{ upstream: demo, model: x }] }')}`;
     expect(placesOf(text)).toEqual([`2:11 ${message}`]);

@@ -69,7 +69,7 @@ export const ROOMS: Readonly<Record<string, Order>> = {
     ['config/terms.ts'],
     ['config/source'],
     ['config/schema'],
-    ['config/limit-table.ts', 'config/config-fault.ts', 'config/prices.ts'],
+    ['config/limit-table.ts', 'config/config-fault.ts', 'config/prices.ts', 'config/invisible-characters.ts'],
     ['config/name-table.ts'],
   ],
   http: [

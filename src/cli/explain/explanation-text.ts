@@ -2,6 +2,7 @@
 import { describePrices } from '../../config/check/price-summary.ts';
 import { hedgeText } from '../../config/check/summary.ts';
 import { describeTimeouts } from '../../config/check/timeouts.ts';
+import { withoutInvisible } from '../../config/invisible-characters.ts';
 import type { Prices } from '../../config/prices.ts';
 import type { Config } from '../../config/schema/config-schema.ts';
 import { formatDuration } from '../../config/schema/units.ts';
@@ -15,10 +16,7 @@ import { keyLimitLines } from './key-limits.ts';
 /** Quotes a name and escapes control characters, which could steer a terminal. */
 function quote(name: string): string {
   const short = name.length > 256 ? `${name.slice(0, 256)}…` : name;
-  return JSON.stringify(short).replaceAll(
-    /\p{C}/gu,
-    (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`,
-  );
+  return withoutInvisible(JSON.stringify(short));
 }
 
 /** The line for a name that no entry matches. @param near the nearest names */

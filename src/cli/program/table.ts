@@ -1,5 +1,6 @@
 // Lists of commands: as a table that fits the terminal, or as JSON. Piped tables are never cut.
 import { styleText } from 'node:util';
+import { withoutInvisible } from '../../config/invisible-characters.ts';
 import type { SearchPage, SearchPosition } from '../../store/key-record.ts';
 import { type CommandIo, columnsOf, hasColors, write } from './terminal.ts';
 
@@ -194,15 +195,8 @@ function lengthOf(widths: readonly number[]): number {
 
 function textOf(cell: TableCell | undefined): string {
   if (cell === null || cell === undefined) return '-';
-  return visible(typeof cell === 'object' ? cell.decimal : String(cell));
-}
-
-/** Escapes control and direction characters, which could steer a terminal: model names may come from clients. */
-function visible(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
-    const code = character.codePointAt(0)?.toString(16) ?? '';
-    return `\\u{${code}}`;
-  });
+  // Model names may come from clients.
+  return withoutInvisible(typeof cell === 'object' ? cell.decimal : String(cell));
 }
 
 const GRAPHEMES = new Intl.Segmenter('en', { granularity: 'grapheme' });

@@ -1,6 +1,7 @@
 // The fields of `billing`, which billing-check.ts checks against tiers and addresses, of `branding`, with which its pages are shown, and
 // of budgets.
 import { z } from 'zod';
+import { invisibleFault } from '../invisible-characters.ts';
 import { readWebUrl } from './addresses.ts';
 import {
   address,
@@ -46,10 +47,14 @@ export const billing = section({
   ),
 });
 
-function readBrandName(value: string): ScalarResult<string> {
-  const isName = value.trim() !== '' && [...value].length <= 60 && !/\p{C}/u.test(value);
-  return isName ? accepted(value) : rejected('must be a name of 1 to 60 visible characters');
-}
+/** @param what what it is, such as `a name` @param max in characters */
+const visibleText = (what: string, max: number) =>
+  text((value) => {
+    const invisible = invisibleFault(value);
+    if (invisible !== undefined) return rejected(`has ${invisible}`);
+    const isShown = value.trim() !== '' && [...value].length <= max;
+    return isShown ? accepted(value) : rejected(`must be ${what} of 1 to ${max} visible characters`);
+  });
 
 /** It becomes a link on the pages: without user and password. */
 function readPage(value: string, forms = ''): ScalarResult<string> {
@@ -70,7 +75,9 @@ function readContact(value: string): ScalarResult<string> {
 }
 
 export const branding = section({
-  name: withDefault(text(readBrandName), 'Tollgate').describe('Name on the pages, at most 60 characters.'),
+  name: withDefault(visibleText('a name', 60), 'Tollgate').describe(
+    'Name on the pages, at most 60 characters.',
+  ),
   color: text((value) =>
     /^#[0-9a-fA-F]{6}$/.test(value)
       ? accepted(value)
@@ -86,11 +93,7 @@ export const branding = section({
   terms: page('the terms of service'),
   privacy: page('the privacy policy'),
   imprint: page('the imprint (legal notice)'),
-  tax: text((value) =>
-    value.trim() !== '' && [...value].length <= 200 && !/\p{C}/u.test(value)
-      ? accepted(value)
-      : rejected('must be a sentence of 1 to 200 visible characters'),
-  )
+  tax: visibleText('a sentence', 200)
     .exactOptional()
     .describe('Sentence about tax below prices, such as `Prices include VAT.`'),
 });

@@ -3,6 +3,7 @@
 import { z } from 'zod';
 import { foldName } from '../../wire/json/json-bytes.ts';
 import { meaningOf } from '../../wire/object-names.ts';
+import { withoutInvisible } from '../invisible-characters.ts';
 import { anyValue, type JsonValue, mapping, name, optional, section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
@@ -255,5 +256,5 @@ const MAX_SHOWN = 80;
 function showValue({ json, isHidden }: JsonValue): string {
   if (isHidden) return '****';
   const short = json.length > MAX_SHOWN ? `${json.slice(0, MAX_SHOWN)}…` : json;
-  return short.replaceAll(/\p{C}/gu, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
+  return withoutInvisible(short);
 }

@@ -1,6 +1,7 @@
 // The fields of usage and money: how long usage is kept, the currency, prices of models and targets, and the files with lists of prices.
 // Amounts are read as whole millionths, so that no calculation rounds.
 import { z } from 'zod';
+import { invisibleFault } from '../invisible-characters.ts';
 import { type ModelPrice, PRICE_KINDS, type PricePeriod, type Prices } from '../prices.ts';
 import { amount, duration, mapping, name, optional, section, shortLeaf, text } from './field-kinds.ts';
 import { accepted, readMoment, rejected, type ScalarResult } from './units.ts';
@@ -98,9 +99,10 @@ export const prices = z
 /** A name of a model or a pattern. Names appear in URLs and logs: no control characters, no white space at the ends. */
 export const modelName = name(
   (key) => {
-    if (key === '' || key.length > 256 || key.trim() !== key || /\p{C}/u.test(key)) {
+    const invisible = invisibleFault(key);
+    if (invisible !== undefined) return `is not a model name: it has ${invisible}`;
+    if (key === '' || key.length > 256 || key.trim() !== key)
       return 'is not a model name: use 1 to 256 visible characters';
-    }
     return key.indexOf('*') === key.lastIndexOf('*') ? undefined : 'has more than one `*`';
   },
   (key, empty) => !empty || !key.includes(':'),
