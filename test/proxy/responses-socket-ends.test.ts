@@ -176,6 +176,31 @@ describe('frames of the client', () => {
   });
 });
 
+test('large events of one holder arrive a few at a time, and those of others beside them', async () => {
+  const key = await gateway.issueKey();
+  const sockets = await Promise.all(Array.from({ length: 5 }, () => Socket.open(gateway, key)));
+  using opened = new DisposableStack();
+  for (const each of sockets) opened.use(each);
+  const text = (input: string) => JSON.stringify({ type: 'response.create', model: 'test-model', input });
+  const large = text('x'.repeat(100_000));
+  const [first, ...others] = sockets.slice(0, 4);
+  for (const { raw } of sockets.slice(0, 4)) {
+    const pong = once(raw, 'pong');
+    raw.send(large.slice(0, 90_000), { fin: false });
+    raw.ping();
+    await within(pong, 'a pong');
+  }
+  sockets[4]?.raw.send(large);
+  using other = await Socket.open(gateway, await gateway.issueKey());
+  other.raw.send(text('y'.repeat(100_000)));
+  await other.next('response.completed');
+  expect(upstream.events.map(({ input }) => String(input)[0])).toEqual(['y']);
+  first?.raw.send(large.slice(90_000), { fin: true });
+  others[0]?.raw.terminate();
+  for (const each of [first, sockets[4]]) await each?.next('response.completed');
+  expect(upstream.events.map(({ input }) => String(input)[0])).toEqual(['y', 'x', 'x']);
+});
+
 test.each([0, 999, 1004, 1006, 1015, 65_535])(
   'a Close with the code %s, which is never sent, is answered with 1002',
   async (code) => {

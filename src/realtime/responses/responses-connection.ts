@@ -14,6 +14,7 @@ import {
   WebSocketFrameReader,
 } from '../websocket/websocket-frames.ts';
 import { InnerRequest } from './inner-request.ts';
+import { LargeEventTurn } from './large-events.ts';
 import { errorEvent, eventFacts, steerFailed } from './socket-events.ts';
 
 /** Responses that run at once, and events that wait for one; the client is not read beyond them. */
@@ -35,6 +36,8 @@ interface ConnectionOptions {
   };
   /** Makes a response. @returns its exchange */
   readonly serve: (inner: InnerRequest) => Exchange;
+  /** As `LargeEvents.enter`, of the holder. */
+  readonly enterLarge: ConstructorParameters<typeof LargeEventTurn>[0];
   /** Called while the client's connection closes, before the log line is written. */
   readonly onEnd: (end: SessionEnd) => void;
 }
@@ -48,6 +51,7 @@ export class ResponsesConnection {
   readonly #options: ConnectionOptions;
   readonly #client: Socket;
   readonly #reader: WebSocketFrameReader;
+  readonly #large: LargeEventTurn;
   /** Lane → its response. */
   readonly #running = new Map<string | undefined, InnerRequest>();
   #waiting: WaitingEvent[] = [];
@@ -67,6 +71,7 @@ export class ResponsesConnection {
   constructor(options: ConnectionOptions) {
     this.#options = options;
     this.#client = options.upgrade.socket;
+    this.#large = new LargeEventTurn(options.enterLarge, () => this.#next());
     this.#reader = new WebSocketFrameReader(
       {
         onText: (text) => this.#onText(text),
@@ -142,8 +147,10 @@ export class ResponsesConnection {
     this.bytesIn += bytes.length;
     this.#reader.push(bytes);
     if (this.#reader.isLost) this.close(1002, 'invalid_value', noFrames());
+    if (this.#end === undefined) this.#large.watch(this.#reader.textSize);
     // A client that does not read its answers gets no more of them: pongs and errors would be buffered without end.
-    if (this.#client.writableNeedDrain && this.#end === undefined) this.#client.pause();
+    if ((this.#large.isHeld || this.#client.writableNeedDrain) && this.#end === undefined)
+      this.#client.pause();
     if (this.#running.size === 0) this.#watchIdle();
   }
 
@@ -176,7 +183,8 @@ export class ResponsesConnection {
     }
     const bytes = this.#waiting.reduce((sum, { text }) => sum + text.length, 0);
     const isFull = this.#waiting.length >= MAX_WAITING || bytes > this.#options.limits.maxEvent;
-    if ((isFull || this.#client.writableNeedDrain) && this.#end === undefined) this.#client.pause();
+    if ((isFull || this.#large.isHeld || this.#client.writableNeedDrain) && this.#end === undefined)
+      this.#client.pause();
     else this.#client.resume();
   }
 
@@ -253,6 +261,7 @@ export class ResponsesConnection {
   }
 
   #stopAll(): void {
+    this.#large.end();
     this.#waiting = [];
     this.#onDrain = [];
     for (const inner of this.#running.values()) inner.destroy();

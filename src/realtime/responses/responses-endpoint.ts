@@ -18,6 +18,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { readProtocols } from '../realtime-request.ts';
 import { recordSessionEnd } from '../websocket/session-end.ts';
 import { acceptedHead } from '../websocket/websocket-handshake.ts';
+import { LargeEvents } from './large-events.ts';
 import { ResponsesConnection } from './responses-connection.ts';
 import { UpstreamSocket } from './upstream-socket.ts';
 
@@ -35,6 +36,7 @@ export interface ResponsesSocketsOptions {
 }
 
 export class ResponsesSockets {
+  readonly #large = new LargeEvents();
   readonly #options: ResponsesSocketsOptions;
 
   constructor(options: ResponsesSocketsOptions) {
@@ -66,6 +68,7 @@ export class ResponsesSockets {
       authorization: authorization ?? '',
       head: acceptedHead(request.headers, protocol, headers),
       limits: { ...config.realtime, writeStall: config.stream.write_stall, maxEvent: config.max_body },
+      enterLarge: (onTurn) => this.#large.enter(principal.holderId, onTurn),
       serve: (inner) => server.serveInner(exchange, inner.request, inner.response, handler),
       onEnd: (end) => {
         access.responses = connection.responses;

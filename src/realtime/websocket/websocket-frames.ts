@@ -85,6 +85,11 @@ export class WebSocketFrameReader {
     return this.closeStart !== undefined;
   }
 
+  /** Bytes of the current text message, as far as its frames announce them. */
+  get textSize(): number {
+    return this.#inMessage && this.#isText ? this.#size + (this.#opcode < CLOSE ? this.#left : 0) : 0;
+  }
+
   /**
    * @param stop at the end of the current frame
    * @returns the number of bytes read: all, or with `stop` those up to the end of the frame
