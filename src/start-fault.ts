@@ -6,6 +6,7 @@ import { unofferedTiers, unofferedWarnings } from './auth/records/unoffered-tier
 import { ConfigError, faultReport } from './config/config-fault.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import { tryStore } from './store/open.ts';
+import { storeFault } from './store/store-errors.ts';
 import { readLogLevel } from './telemetry/log/logger.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
 import { requireCurrency } from './usage/store-currency.ts';
@@ -33,6 +34,8 @@ export function startFault(error: unknown): string {
   if (code === 'EACCES' && /^(listen|bind)$/.test(String(Reflect.get(error, 'syscall')))) {
     return `tollgate: no permission to listen on ${address}. Set listen.port or admin.port to a port above 1023.`;
   }
+  const fault = storeFault(error);
+  if (fault !== undefined) return `tollgate: ${fault}`;
   if (error.name === 'WorkersStartError') return error.message;
   if (EXPLAINED.has(error.name)) return `tollgate: ${error.message}`;
   return `tollgate: ${error.stack ?? error.message}`;

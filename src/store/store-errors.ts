@@ -27,6 +27,13 @@ function hasNul(error: unknown): boolean {
   return error instanceof Error && Reflect.get(error, 'code') === '22021';
 }
 
+/** The operator's message for an error of a store call; undefined for other errors. */
+export function storeFault(error: unknown): string | undefined {
+  const isWrapped = error instanceof GatewayError && error.code === 'store_unavailable';
+  if (!isWrapped || error.message !== error.rule.message || !(error.cause instanceof Error)) return undefined;
+  return `the store cannot be used: ${error.cause.message}`;
+}
+
 /** The store cannot be opened. The message is for the operator and contains no credential. */
 export class StoreOpenError extends Error {
   override readonly name = 'StoreOpenError';

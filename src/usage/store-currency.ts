@@ -6,7 +6,7 @@ export class CurrencyError extends Error {
   constructor(configured: string, stored: string) {
     super(
       `\`currency\` is ${configured}, but the costs and budgets in this store are in ${stored}, and amounts are never ` +
-        `converted; set \`currency: ${stored}\`, or use a new store (docs/prices.md, "The currency of a store")`,
+        `converted; set \`currency: ${stored}\`, or use a new store`,
     );
     this.name = 'CurrencyError';
   }

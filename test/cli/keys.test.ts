@@ -334,7 +334,13 @@ describe('tollgate keys', () => {
     await using holder = startChild('hold-lock.ts', [dir.file('keys.db')]);
     await holder.nextLine();
     const locked = await run('revoke', issued.lines[0]?.slice(0, 8) ?? '');
-    expect(locked).toMatchObject({ code: 1, lines: [], err: expect.stringContaining('database is locked') });
+    expect(locked).toMatchObject({
+      code: 1,
+      lines: [],
+      err: expect.stringMatching(
+        /keys revoke: the store cannot be used: database is locked; another process holds its lock; stop that process, or try again\n$/,
+      ),
+    });
     expect((await run('lst')).code).toBe(2);
   });
 });

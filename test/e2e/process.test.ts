@@ -4,10 +4,12 @@ import { once } from 'node:events';
 import { copyFile, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { startApp } from '../../src/app.ts';
 import { startFault } from '../../src/start-fault.ts';
+import { openStore } from '../../src/store/open.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import {
   type CommandResult,
@@ -371,6 +373,16 @@ describe('it does not start, and says why', () => {
     const stderr = await fault(GOOD.replace('/t.db', '/config.yaml/t.db'));
     expect(stderr).toMatch(/^tollgate: .*store/);
     expect(stderr).not.toMatch(/^ +at /m);
+  });
+
+  test('another process holds the lock of the store', async () => {
+    const path = directory.file('locked.db');
+    await (await openStore({ kind: 'sqlite', path })).close();
+    using other = new DatabaseSync(path);
+    other.exec('begin immediate');
+    expect(await fault(GOOD.replace('/t.db', '/locked.db'))).toBe(
+      'tollgate: the store cannot be used: database is locked; another process holds its lock; stop that process, or try again',
+    );
   });
 });
 

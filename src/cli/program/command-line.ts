@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { ConfigError, faultReport } from '../../config/config-fault.ts';
 import { GatewayError } from '../../errors.ts';
-import { StoreOpenError } from '../../store/store-errors.ts';
+import { StoreOpenError, storeFault } from '../../store/store-errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import { UsageError } from './arguments.ts';
 import { type Definition, StrictCommand, type Work } from './command.ts';
@@ -139,6 +139,8 @@ export function pathOf(command: Command): string {
 /** The message of an error for the operator, with its cause. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  const fault = storeFault(error);
+  if (fault !== undefined) return fault;
   const isWhole =
     error instanceof StoreOpenError ||
     error.name === 'SecretError' ||

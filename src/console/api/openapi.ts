@@ -6,7 +6,7 @@ import type { ApiRoute } from './api-route.ts';
 const problem = z.looseObject({
   title: z.string(),
   status: z.number(),
-  code: z.string().describe('One of docs/errors.md.'),
+  code: z.string().describe('Name of the error, such as `record_changed`.'),
   detail: z.string(),
   param: z.string().optional(),
 });

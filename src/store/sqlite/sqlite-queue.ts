@@ -10,6 +10,7 @@ import { startDeadline } from '../../deadline.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { ConnectionLease } from '../sql/sql-database.ts';
 import type { WriteState } from '../write-state.ts';
+import { primaryCode, withAdvice } from './sqlite-advice.ts';
 import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 
 /** Options of the connection for writes. */
@@ -162,7 +163,7 @@ export class SqliteQueue implements ConnectionLease {
 
   #failed(error: unknown): unknown {
     if (error instanceof Error && makesUnwritable(error)) this.#writes?.state.failed(error, true);
-    return error;
+    return withAdvice(error);
   }
 
   #run<R>(query: CompiledQuery): QueryResult<R> {
@@ -220,12 +221,6 @@ function isBusy(error: unknown): boolean {
  */
 function makesUnwritable(error: unknown): boolean {
   return error instanceof StoreFileGone || [5, 6, 8, 10, 11, 13, 14, 26].includes(primaryCode(error));
-}
-
-/** SQLite's primary result code; 0 for other errors. */
-export function primaryCode(error: unknown): number {
-  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return 0;
-  return error.errcode & 0xff;
 }
 
 function bindable(value: unknown): SQLInputValue {

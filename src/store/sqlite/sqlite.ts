@@ -18,8 +18,8 @@ import { EMPTY_TRIAL, type Store, type Trial } from '../store.ts';
 import { StoreOpenError } from '../store-errors.ts';
 import { WriteState } from '../write-state.ts';
 import { makePrivateFolder } from './private-folder.ts';
+import { withAdvice } from './sqlite-advice.ts';
 import { SqliteFile } from './sqlite-file.ts';
-import { explainSqliteOpening } from './sqlite-open-error.ts';
 import { retryWhileLocked, SqliteQueue, type SqliteQueueLimits } from './sqlite-queue.ts';
 import { SQLITE } from './sqlite-schema.ts';
 
@@ -164,7 +164,9 @@ function closeAll(opened: readonly DatabaseSync[]): void {
 }
 
 function openError(file: string, cause: unknown): StoreOpenError {
-  return new StoreOpenError(`cannot open the store ${file}: ${explainSqliteOpening(cause)}`, { cause });
+  const advised = withAdvice(cause);
+  const reason = advised instanceof Error ? advised.message : String(advised);
+  return new StoreOpenError(`cannot open the store ${file}: ${reason}`, { cause });
 }
 
 /**

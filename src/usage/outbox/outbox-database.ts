@@ -1,7 +1,7 @@
 // The SQLite database of an outbox file: its tables, how it is opened under its lock, and what its errors mean.
 import { rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
-import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
+import { primaryCode } from '../../store/sqlite/sqlite-advice.ts';
 import type { PendingFilter } from './outbox-row.ts';
 
 const SETUP = `
