@@ -45,7 +45,7 @@ export class FailureLimit {
       return 0;
     }
     const over = used - (this.#perMinute() - 1);
-    return over <= 0 ? 0 : Math.max(1, Math.ceil((over / this.#perMinute()) * MINUTE_MS));
+    return over <= 0 ? 0 : Math.ceil((over / this.#perMinute()) * MINUTE_MS);
   }
 
   record(text: string): void {

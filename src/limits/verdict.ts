@@ -16,8 +16,8 @@ export interface LimitUsage {
   readonly counts: readonly number[];
 }
 
-/** The end of a running request cannot be predicted: retry after this time. */
-const CONCURRENCY_WAIT_MS = 1000;
+/** Retry after this time where no window says when: the end of a running request cannot be predicted. */
+const UNKNOWN_WAIT_MS = 1000;
 const NO_STATE: LimitState = { limit: 0, used: 0, remaining: 0, resetMs: 0 };
 
 /** What decides in one scope. */
@@ -43,15 +43,12 @@ export function rejectionOf(
 ): Rejected | undefined {
   let found: { readonly index: number; readonly limit: LimitName; readonly date: UtcDate } | undefined;
   let longest = -1;
-  for (let index = 0; index < list.length; index += 1) {
-    const check = checks[index];
-    if (check === undefined) continue;
-    const { usage, hasSlot, caps } = check;
+  for (const [index, { usage, hasSlot, caps }] of checks.entries()) {
     for (const { limit, max } of list[index]?.active.list ?? []) {
       const amount = amountOf(limit, amounts, hasSlot);
       if (amount === undefined || countOf(usage, limit) + amount <= (caps?.[limit.index] ?? max)) continue;
       // A cap may reject where no window is open.
-      const wait = amount > max ? Number.POSITIVE_INFINITY : waitOf(usage, limit) || CONCURRENCY_WAIT_MS;
+      const wait = amount > max ? Number.POSITIVE_INFINITY : waitOf(usage, limit) || UNKNOWN_WAIT_MS;
       if (wait <= longest) continue;
       found = { index, limit: limit.name, date: usage.date };
       longest = wait;
@@ -163,8 +160,7 @@ export class UsageStates implements LimitStates {
 
   at({ limit, max }: ActiveLimit): LimitState {
     const used = countOf(this.#usage, limit);
-    const resetMs = limit.window === 'concurrent' ? 0 : waitOf(this.#usage, limit);
-    return { limit: max, used, remaining: Math.max(0, max - used), resetMs };
+    return { limit: max, used, remaining: Math.max(0, max - used), resetMs: waitOf(this.#usage, limit) };
   }
 
   used({ limit }: ActiveLimit): number {
@@ -176,12 +172,13 @@ function countOf({ counts }: LimitUsage, { index }: Limit): number {
   return counts[index] ?? 0;
 }
 
+/** Until the window ends; 0 where none is open. */
 function waitOf({ wallMs, date, windowLeftMs }: LimitUsage, { window }: Limit): number {
   switch (window) {
     case 'minute':
       return windowLeftMs;
     case 'concurrent':
-      return CONCURRENCY_WAIT_MS;
+      return 0;
     default:
       return date.ends[window] - wallMs;
   }

@@ -18,6 +18,7 @@ function limit(perMinute: number) {
 describe('the failure limit', () => {
   test('allows the configured failures per minute, then returns the wait until the next', () => {
     const { state, failures, fail } = limit(60);
+    expect(failures.waitFor('192.0.2.1')).toBe(0);
     fail('192.0.2.1', 59);
     expect(failures.waitFor('192.0.2.1')).toBe(0);
     fail('192.0.2.1', 1);
