@@ -1,6 +1,7 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { reasonOf } from '../../src/auth/key/auth-unavailable.ts';
 import type { CheckableKey } from '../../src/auth/key/principal.ts';
-import { ChangeClock, type KeyNotice } from '../../src/auth/records/key-cache.ts';
+import { ChangeClock, type KeyNotice, STALE_MS } from '../../src/auth/records/key-cache.ts';
 import { type FoundRecord, RecordLookup } from '../../src/auth/records/record-lookup.ts';
 import type { SharedAnswer } from '../../src/auth/records/shared-records.ts';
 import { GatewayError } from '../../src/errors.ts';
@@ -27,12 +28,12 @@ function stored(prefix: Prefix, version = 1): KeyRecord {
 }
 
 /** A look-up that writes down whom it asks, and whose store answers at once, or when the test says so. */
-function open(options: { readonly isManual?: boolean } = {}) {
+function open(options: { readonly isManual?: boolean; readonly caughtUpAt?: number } = {}) {
   const asked: string[] = [];
   const marked: KeyNotice[] = [];
   const clock = new ChangeClock();
   // The feed is read all the time.
-  clock.caughtUp(Number.MAX_SAFE_INTEGER);
+  clock.caughtUp(options.caughtUpAt ?? Number.MAX_SAFE_INTEGER);
   const held: { readonly prefix: Prefix; readonly answer: () => void }[] = [];
   const state = {
     time: 1000,
@@ -72,7 +73,8 @@ async function late(work: Promise<FoundRecord>): Promise<string> {
   try {
     return (await work).record?.prefix ?? 'no record';
   } catch (error) {
-    if (error instanceof GatewayError) return error.code;
+    if (error instanceof GatewayError && error.cause instanceof Error)
+      return `${error.code} (${reasonOf(error)}): ${error.cause.message}`;
     throw error;
   }
 }
@@ -122,7 +124,7 @@ describe('a record is looked up', () => {
   test('again after a failure, which is not cached', async () => {
     const { lookup, state } = open();
     state.isFailing = true;
-    expect(await late(lookup.find(ONE, false))).toBe('auth_unavailable');
+    expect(await late(lookup.find(ONE, false))).toBe('auth_unavailable (store): the store failed');
     state.isFailing = false;
     expect(await late(lookup.find(ONE, false))).toBe(ONE);
   });
@@ -154,6 +156,20 @@ describe('a record in Redis', () => {
     expect(clock.isUnchangedSince(ONE, found.position)).toBe(true);
   });
 
+  test.each([
+    [STALE_MS, ['redis']],
+    [STALE_MS + 1, ['store']],
+  ])('is asked for while the change feed was read within a minute (%i ms)', async (age, places) => {
+    const { lookup, asked, state } = open({ caughtUpAt: 100_000 - age });
+    state.time = 100_000;
+    state.inRedis = () => record(1);
+    expect(await lookup.find(ONE, false)).toMatchObject({
+      soughtAt: 100_000,
+      isProved: places[0] === 'redis',
+    });
+    expect(asked.map((each) => each.split(' ')[0])).toEqual(places);
+  });
+
   test('that is a tombstone older than the known version is ignored', async () => {
     const { lookup, clock, marked, state } = open();
     clock.record(ONE, 3);
@@ -174,7 +190,10 @@ describe('while the store is silent', () => {
       found = result;
     });
     await vi.advanceTimersByTimeAsync(60_000);
-    expect([await known, found]).toEqual(['auth_unavailable', 'nothing yet']);
+    expect([await known, found]).toEqual([
+      'auth_unavailable (late): the store did not answer within 250 ms',
+      'nothing yet',
+    ]);
     for (const { answer } of held) answer();
     await unknown;
     expect(found).toBe(numbered(2));
@@ -211,7 +230,9 @@ describe('when many look-ups wait', () => {
   test('32 run, 512 wait and others are rejected at once; verified keys have their own queue', async () => {
     const { asked, held, find, lookup, all } = await busy();
     for (let index = 1000; index < 1512; index += 1) find(index, false);
-    expect(await late(lookup.find(numbered(2000), false))).toBe('auth_unavailable');
+    expect(await late(lookup.find(numbered(2000), false))).toBe(
+      'auth_unavailable (queue): the queue of key look-ups is full',
+    );
     find(3000, true);
     expect(asked.filter((each) => each.startsWith('store'))).toHaveLength(32);
     held[0]?.answer();
@@ -221,7 +242,26 @@ describe('when many look-ups wait', () => {
       await until(() => held.length > done);
       held[done]?.answer();
     }
-    expect(await Promise.all(all)).not.toContain('auth_unavailable');
+    expect(await Promise.all(all)).not.toContainEqual(expect.stringContaining('auth_unavailable'));
+  });
+
+  test('the wait grows with the time of look-ups, and each that ends leaves its slot', async () => {
+    const { state, held, find, lookup, all } = await busy();
+    state.time += 1000;
+    for (const { answer } of held) answer();
+    await Promise.all(all);
+    for (let index = 100; index < 132; index += 1) find(index, false);
+    await until(() => held.length === 64);
+    for (let index = 1000; index < 1512; index += 1) find(index, false);
+    const error: unknown = await lookup.find(numbered(2000), false).catch((each: unknown) => each);
+    // The mean has come near to 1 s for a look-up, 32 of which run at once; half as much is added by chance.
+    const wait = error instanceof GatewayError ? (error.retryAfterMs ?? 0) : 0;
+    expect(wait > 15_000 && wait < 26_000).toBe(true);
+    for (let done = 32; done < 64 + 512; done += 1) {
+      await until(() => held.length > done);
+      held[done]?.answer();
+    }
+    await Promise.all(all);
   });
 
   test('a second caller for a waiting key takes no second slot', async () => {

@@ -144,8 +144,9 @@ describe('a budget', () => {
 
   test('is noticed when a request costs more than it reserved', async () => {
     const { watch, woken } = replica();
-    await request(watch, scopesWith(MONTH), 6, 1);
+    await request(watch, scopesWith(MONTH), 6.0000006, 1);
     await until(() => woken.length === 1, 'the notice');
+    // As budgets, to the millionth.
     expect(await notices()).toMatchObject([{ threshold: 0.5, used: '6' }]);
   });
 

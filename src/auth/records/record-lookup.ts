@@ -131,9 +131,8 @@ export class RecordLookup {
     const found = this.#cache.get(prefix);
     if (found === undefined) return undefined;
     const { clock, now } = this.#parts;
-    if (now() - found.soughtAt < CACHE_MS && clock.isUnchangedSince(prefix, found.position)) return found;
-    this.#cache.delete(prefix);
-    return undefined;
+    const isValid = now() - found.soughtAt < CACHE_MS && clock.isUnchangedSince(prefix, found.position);
+    return isValid ? found : undefined;
   }
 }
 
