@@ -2,9 +2,13 @@
 // model, and may refer to objects like any other request.
 import { foldSteps } from '../config/schema/body-rules.ts';
 import { GatewayError, parameterError } from '../errors.ts';
+import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
+import { inSlices } from '../http/pieces/text-slices.ts';
 import type { Endpoint } from '../proxy/contracts/endpoint.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
+import { LargeScan } from '../proxy/request/large-request.ts';
 import { checkMembers, withFoundMembers } from '../proxy/request/member-edits.ts';
+import type { RequestScan } from '../proxy/request/request-members.ts';
 import { bodyFor } from '../proxy/request/request-rewrite.ts';
 import { scanRequest, textAt } from '../proxy/request/request-scan.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
@@ -71,12 +75,12 @@ export interface LineRequest {
  * @param isOfBatch whether a `url` is the endpoint of the batch
  * @throws GatewayError as `scanRequest`, for the body of the line; invalid_value for another `url`
  */
-export function requestOfLine(
+export async function requestOfLine(
   line: Buffer,
   endpoint: Pick<Endpoint, 'wanted' | 'otherModels'>,
   isOfBatch: (url: string) => boolean,
-): LineRequest {
-  const found = LINE_MEMBERS.search(line);
+): Promise<LineRequest> {
+  const found = line.length > LARGE_BODY ? await LINE_MEMBERS.searchLarge(line) : LINE_MEMBERS.search(line);
   const url = spanOf(line, found, URL_MEMBER);
   if (url !== undefined && !isOfBatch(textAt(line, url) ?? ''))
     throw parameterError(
@@ -88,7 +92,8 @@ export function requestOfLine(
   if (span === undefined)
     throw parameterError('invalid_value', ROOT, 'is missing in a line of the input file');
   const body = line.subarray(span.start, span.end);
-  const scan = scanRequest(body, endpoint.wanted);
+  const scan =
+    body.length > LARGE_BODY ? await scanLarge(body, endpoint.wanted) : scanRequest(body, endpoint.wanted);
   return {
     model: scan.model,
     others: endpoint.otherModels?.(body, scan) ?? [],
@@ -99,6 +104,16 @@ export function requestOfLine(
       return Buffer.concat([line.subarray(0, span.start), rewritten, line.subarray(span.end)]);
     },
   };
+}
+
+/** @throws GatewayError as `scanRequest` */
+async function scanLarge(body: Buffer, wanted: Endpoint['wanted']): Promise<RequestScan> {
+  const scan = new LargeScan(wanted);
+  await inSlices(body.length, (end) => {
+    scan.advance(body, end);
+    return true;
+  });
+  return scan.end(body);
 }
 
 /**
@@ -146,8 +161,9 @@ export class BatchInput {
   /** @throws GatewayError invalid_json, or what `check` throws */
   async add(line: Buffer): Promise<void> {
     try {
-      this.#found.addJson(line);
+      await this.#found.addBody(line);
     } catch (cause) {
+      if (cause instanceof GatewayError && cause.code !== 'invalid_json') throw cause;
       // The upstream could read it differently.
       throw new GatewayError('invalid_json', 'A line of the input file is not valid JSON.', { cause });
     }

@@ -110,7 +110,7 @@ async function placeOfFile(call: BatchCall, file: string, endpoint: Endpoint): P
     await input.add(line);
     if (fault !== undefined) continue;
     try {
-      const request = requestOfLine(line, endpoint, servedBy(endpoint));
+      const request = await requestOfLine(line, endpoint, servedBy(endpoint));
       place ??= placeOf(call, request.model, endpoint);
       if (request.model !== place.route.model)
         throw invalidFile('has lines with several models; a batch has one');
@@ -151,7 +151,8 @@ async function* formOf(call: BatchCall, file: RewrittenFile): AsyncGenerator<Buf
   ];
   yield Buffer.from(head.join(''));
   for await (const line of linesOf(call.contentOf(inputFile, MAX_BATCH_INPUT))) {
-    yield requestOfLine(line, endpoint, servedBy(endpoint)).rewrite(route, target);
+    const request = await requestOfLine(line, endpoint, servedBy(endpoint));
+    yield request.rewrite(route, target);
     yield Buffer.from('\n');
   }
   yield Buffer.from(`\r\n--${boundary}--\r\n`);

@@ -1,8 +1,9 @@
 // What a body may mean: every id that stands in it is found, wherever and however it is written, and words are left alone.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { BatchInput, linesOf } from '../../src/passthrough/batch-input.ts';
+import { BatchInput, linesOf, requestOfLine } from '../../src/passthrough/batch-input.ts';
 import { ReferenceFinder } from '../../src/proxy/objects/object-references.ts';
+import { wants } from '../../src/proxy/request/request-members.ts';
 
 const ID = `file-${'a1'.repeat(12)}`;
 
@@ -129,5 +130,41 @@ describe('the file of a batch', () => {
       ),
       { numRuns: 30 },
     );
+  });
+
+  /** @returns how often other work ran meanwhile */
+  async function turnsDuring(work: Promise<unknown>): Promise<number> {
+    let turns = 0;
+    let next = setImmediate(function turn() {
+      turns += 1;
+      next = setImmediate(turn);
+    });
+    try {
+      await work;
+    } finally {
+      clearImmediate(next);
+    }
+    return turns;
+  }
+
+  test('with a long line is read in slices, between which other work runs', async () => {
+    const texts = Array.from({ length: 1_000_000 }, () => '"a"').join(',');
+    const line = Buffer.from(`{"custom_id":"1","body":{"model":"m","file_id":"f","messages":[${texts}]}}`);
+    const seen: string[] = [];
+    const input = new BatchInput(async ({ certain }) => void seen.push(...certain));
+    expect(await turnsDuring(input.add(line))).toBeGreaterThan(5);
+    await input.end();
+    expect(seen).toEqual(['f']);
+    const request = requestOfLine(line, { wanted: wants([]) }, () => true);
+    expect(await turnsDuring(request)).toBeGreaterThan(5);
+    expect(await request).toMatchObject({ model: 'm' });
+  });
+
+  test('with too many references in a line says so', async () => {
+    const ids = Array.from({ length: 20_000 }, (_, index) => `"file-${String(index).padStart(24, '0')}"`);
+    const input = new BatchInput(async () => {});
+    await expect(input.add(Buffer.from(`{"body":{"file_ids":[${ids}]}}`))).rejects.toMatchObject({
+      code: 'invalid_value',
+    });
   });
 });

@@ -1,9 +1,9 @@
 // The upstream objects that a JSON body refers to. It recognizes ids by form and position (wire/object-names.ts); object-owners.ts
 // checks their ownership.
 import { isUtf8 } from 'node:buffer';
-import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
+import { inSlices } from '../../http/pieces/text-slices.ts';
 import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json/json.ts';
 import { invalidJson } from '../../wire/json/json-text.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json/json-walk.ts';
@@ -24,9 +24,6 @@ const MAX_TOKEN = 6 * 200 + 2;
 const MAX_PADDED = 64 * 1024;
 /** Of longer names, the end is read: it tells whether the member holds an id. */
 const MAX_NAME = 1024;
-/** Bytes of a long text per slice, and milliseconds of work per event-loop tick. */
-const SLICE_BYTES = 32 * 1024;
-const TICK_MS = 0.5;
 
 const QUOTE = 0x22;
 const LETTER_N = 0x6e;
@@ -90,14 +87,10 @@ export class ReferenceFinder extends ReferenceSet implements WalkListener {
   /** As `addJson`, for a long text: yields to the event loop between slices. */
   async addLargeJson(bytes: Buffer): Promise<this> {
     const walk = this.#begin(bytes);
-    let began = performance.now();
-    for (let end = 0; end < bytes.length && walk.fault === null; ) {
-      end = Math.min(bytes.length, end + SLICE_BYTES);
-      walk.advance(bytes, end, end === bytes.length);
-      if (performance.now() - began < TICK_MS) continue;
-      await yieldToEventLoop();
-      began = performance.now();
-    }
+    await inSlices(bytes.length, (end, isLast) => {
+      walk.advance(bytes, end, isLast);
+      return walk.fault === null;
+    });
     return this.#end(walk);
   }
 

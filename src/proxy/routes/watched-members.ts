@@ -2,6 +2,7 @@
 
 import { type BodyRule, foldSteps, stepsOf } from '../../config/schema/body-rules.ts';
 import { type GatewayError, parameterError } from '../../errors.ts';
+import { inSlices } from '../../http/pieces/text-slices.ts';
 import type { JsonScanner } from '../../wire/json/json.ts';
 import { foldName, MemberNames } from '../../wire/json/json-bytes.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json/json-walk.ts';
@@ -70,6 +71,17 @@ export class WatchedMembers {
   search(body: Buffer): FoundMembers {
     const search = new MemberSearch(this);
     new JsonWalk(search).advance(body, body.length, true);
+    return search.found;
+  }
+
+  /** The same for a long text: other work runs between its slices. */
+  async searchLarge(body: Buffer): Promise<FoundMembers> {
+    const search = new MemberSearch(this);
+    const walk = new JsonWalk(search);
+    await inSlices(body.length, (end, isLast) => {
+      walk.advance(body, end, isLast);
+      return true;
+    });
     return search.found;
   }
 }
