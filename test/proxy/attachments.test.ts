@@ -163,6 +163,24 @@ describe('text counts by its length', () => {
     expect(tokens(body)).toBeGreaterThan((body.length / 4) * 0.95);
   });
 
+  const words64 = 'what_is_the_capital_of_france_'.repeat(10_000);
+  const schema = { type: 'object', properties: { data: { const: words64, default_url: words64 } } };
+  const format = { type: 'json_schema', json_schema: { schema: { data: words64 } } };
+  test.each([
+    ['tools', { tools: [{ type: 'function', function: { name: 'f', parameters: schema } }] }],
+    ['tools of Anthropic', { tools: [{ name: 'f', input_schema: { image: words64 } }] }],
+    ['functions', { functions: [{ name: 'f', parameters: { file_data: words64 } }] }],
+    ['response_format', { response_format: format }],
+    ['text.format', { text: { format: { schema: { blob: words64 } } } }],
+    ['tools with escapes', '{"model":"m","to\\u006fls":[{"data":"?"}]}'],
+  ])('in a schema, by whatever name: %s', (_, members) => {
+    const body =
+      typeof members === 'string'
+        ? members.replace('?', words64)
+        : JSON.stringify({ ...chat('x'), ...members });
+    expect(tokens(body)).toBeGreaterThan((body.length / 4) * 0.95);
+  });
+
   test('in a member’s name', () => {
     expect(tokens({ model: 'm', messages: { [png]: 1 } })).toBeGreaterThan(base64.length / 4);
   });
@@ -185,6 +203,13 @@ describe('base64 within a text', () => {
     expect(textTokens(text)).toBeGreaterThan(text.length / 4 - 1);
     const image = JSON.stringify([{ image: png }, { image: png }]);
     expect(textTokens(image)).toBeGreaterThan(image.length / 4 - 1);
+  });
+
+  test('counts as text where no attachment stands, too', () => {
+    const url = `data:image/png;base64,${'what_is_the_capital_of_france_'.repeat(10_000)}`;
+    expect(tokens(chat(url))).toBeLessThan(2_000);
+    expect(textTokens(url)).toBeGreaterThan(url.length / 4 - 100);
+    expect(textTokens([{ type: 'text', text: url }])).toBeGreaterThan(url.length / 4 - 100);
   });
 
   test('counts as an attachment in the place of one', () => {

@@ -1,7 +1,7 @@
 // Token counts of attachments in a request: base64 images, sound and files, whose size says little about their tokens. It examines
 // long strings only, in slices as they arrive. token-estimate.ts counts the text.
 
-import { foldName, LONG_TEXT } from '../../wire/json/json-bytes.ts';
+import { foldName, LONG_TEXT, MemberNames, type Span } from '../../wire/json/json-bytes.ts';
 import { tokensOf } from './token-estimate.ts';
 
 /** Shorter strings count as text, with about the same result. */
@@ -27,6 +27,9 @@ const CHARACTERS_PER_TOKEN: Readonly<Record<Content, number>> = {
  */
 const ATTACHMENT_NAME =
   /(?:url|uri|data|result|image|images|mask|audio|video|file|b64|b64json|base64|base64encoded|bytes|blob)$/;
+/** Members with schemas, which models read as text, and whose names clients choose. */
+const SCHEMAS = new MemberNames(['tools', 'functions', 'response_format', 'text', 'output_config']);
+const isSchema = (body: Buffer, { start, end }: Span) => SCHEMAS.find(body, start, end) !== undefined;
 const FILE_DATA = foldName('file_data');
 /** `%PDF-`, in base64. */
 const PDF = 'JVBERi0';
@@ -51,8 +54,9 @@ export class AttachmentCount {
   #tokens = 0;
   /** Characters of the body inside attachments. */
   #bytes = 0;
-  /** What attachments within texts have beyond that if they are read as text. */
+  /** What those have beyond that which a model may read as text. */
   textTokens = 0;
+  readonly #member: Span;
   #start = -1;
   #state = UNKNOWN;
   readonly #run = new Base64Run();
@@ -61,6 +65,13 @@ export class AttachmentCount {
   #from = 0;
   #validTo = 0;
   #isFile = false;
+  /** The string stands where attachments stand, so no model reads it as text. */
+  #isPlaced = false;
+
+  /** @param member where the last key of the outermost object is, without quotes; it changes as the body is read */
+  constructor(member: Span) {
+    this.#member = member;
+  }
 
   /**
    * Takes a string, or its beginning; called again for the same string as more arrives.
@@ -95,7 +106,8 @@ export class AttachmentCount {
     this.#isFile = key === FILE_DATA;
     this.#isRun = false;
     this.#from = this.#validTo = start;
-    if (url !== null || ATTACHMENT_NAME.test(key)) {
+    this.#isPlaced = ATTACHMENT_NAME.test(key) && !isSchema(body, this.#member);
+    if (url !== null || this.#isPlaced) {
       this.#state = WHOLE;
       this.#run.begin(start + (url?.[0].length ?? 0));
     }
@@ -139,7 +151,7 @@ export class AttachmentCount {
     this.#tokens += content === 'text' ? tokens : Math.max(ATTACHMENT_TOKENS, tokens);
     this.#bytes += length;
     // A vendor reads all of a text as text. The lower count is only for admission.
-    if (this.#state === RUNS) this.textTokens += Math.max(0, tokensOf(length) - tokens);
+    if (this.#state === RUNS || !this.#isPlaced) this.textTokens += Math.max(0, tokensOf(length) - tokens);
   }
 
   #contentOf(body: Buffer, start: number): Content {

@@ -73,7 +73,8 @@ export class RequestReader implements WalkListener, LongTextListener {
   #prompts = 0;
   #documents = 0;
   #others: Map<string, Span> | undefined;
-  #isEmpty = true;
+  /** The last key of the outermost object, without quotes. */
+  readonly #member = { start: 0, end: 0 };
   #attachments: AttachmentCount | undefined;
   /** In a walk: meaning of the last key of the outermost object, and whether the last key within is `include_usage`. */
   #meaning: Meaning = UNREAD;
@@ -100,9 +101,7 @@ export class RequestReader implements WalkListener, LongTextListener {
         else scanner.skipValue();
         if (meaning !== UNREAD) this.#take(meaning, start, scanner.pos);
       }
-    } else {
-      scanner.skipValue();
-    }
+    } else scanner.skipValue();
     const insertAt = scanner.pos - 1;
     if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
     return this.#result(isObject, insertAt);
@@ -131,7 +130,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   }
 
   longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void {
-    this.#attachments ??= new AttachmentCount();
+    this.#attachments ??= new AttachmentCount(this.#member);
     this.#attachments.text(this.body, start, end, isWhole, keyStart, keyEnd);
   }
 
@@ -168,7 +167,7 @@ export class RequestReader implements WalkListener, LongTextListener {
       textTokens: this.#attachments?.textTokens ?? 0,
       members: this.#search?.found,
       insertAt,
-      isEmpty: this.#isEmpty,
+      isEmpty: this.#member.end === 0,
     };
   }
 
@@ -186,7 +185,8 @@ export class RequestReader implements WalkListener, LongTextListener {
 
   /** The meaning of the key that the scanner has just read. */
   #meaningOf(scanner: JsonScanner): Meaning {
-    this.#isEmpty = false;
+    this.#member.start = scanner.keyStart;
+    this.#member.end = scanner.keyEnd;
     if (scanner.keyIs('model')) return this.#once('model', MODEL);
     if (scanner.keyIs('stream')) return this.#once('stream', STREAM);
     if (scanner.keyIs('stream_options')) return this.#once('stream_options', OPTIONS);
@@ -277,9 +277,8 @@ export class RequestReader implements WalkListener, LongTextListener {
 
   /** A value that must be true, false or null (null means false). */
   #flag(name: string, first: number | undefined): boolean {
-    if (first !== LETTER_T && first !== LETTER_F && first !== LETTER_N) {
+    if (first !== LETTER_T && first !== LETTER_F && first !== LETTER_N)
       this.#fail('invalid_type', name, 'must be true, false or null');
-    }
     return first === LETTER_T;
   }
 
