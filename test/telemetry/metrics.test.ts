@@ -241,6 +241,14 @@ describe('the catalogue', () => {
     }
   });
 
+  test('shares the metrics of Node, whose collectors never stop, with others of the process', () => {
+    const other = createMetrics().registry;
+    const names = registry.getMetricsAsArray().map(({ name }) => name);
+    const shared = names.filter((name) => registry.getSingleMetric(name) === other.getSingleMetric(name));
+    expect(shared).toContain('nodejs_eventloop_lag_seconds');
+    expect(shared.sort()).toEqual(names.filter((name) => /^(process|nodejs)_/.test(name)).sort());
+  });
+
   test('matches docs/metrics.md, which says of each metric what to do', async () => {
     const page = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
     expect(await fillMetrics(page)).toBe(page);

@@ -1,5 +1,5 @@
 // Metrics of operation: configuration, overload control, workers, the process and trace export.
-import { collectDefaultMetrics } from 'prom-client';
+import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { MetricCatalogue } from './metric-catalogue.ts';
 
 type ReloadResult = 'applied' | 'unchanged' | 'rejected';
@@ -105,9 +105,16 @@ export function workerMetrics(catalogue: MetricCatalogue) {
   };
 }
 
+/** Metrics of Node, which are those of the process. Their collectors never stop, so there is one of each. */
+const NODE_METRICS = new Registry();
+
 export function processMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Process');
-  collectDefaultMetrics({ register: catalogue.registry });
+  if (NODE_METRICS.getMetricsAsArray().length === 0) collectDefaultMetrics({ register: NODE_METRICS });
+  for (const { name } of NODE_METRICS.getMetricsAsArray()) {
+    const metric = NODE_METRICS.getSingleMetric(name);
+    if (metric !== undefined) catalogue.registry.registerMetric(metric);
+  }
   return {
     buildInfo: catalogue.gauge('tollgate_build_info', {
       across: 'first',
