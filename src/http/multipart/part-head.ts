@@ -20,7 +20,7 @@ const PARAMETER = new RegExp(
   'y',
 );
 const FIELD = new RegExp(`^(${TOKEN.source}):(.*)$`);
-const END = /^[ \t]*;?[ \t]*$/;
+const END = /^[ \t]*(?:;[ \t]*)?$/;
 /** RFC 2046, 5.1.1. */
 const BOUNDARY = /^[0-9A-Za-z'()+_,\-./:=? ]{0,69}[0-9A-Za-z'()+_,\-./:=?]$/;
 const PRINTABLE = /^[\t\x20-\x7e]*$/;

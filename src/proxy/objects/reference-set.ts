@@ -45,7 +45,7 @@ export class ReferenceSet implements References {
 
   #considerParameter(name: string, value: string): void {
     const plain = decodedAgain(value);
-    const meaning = meaningOf(decodedAgain(name).replace(/\[[^\]]*\]/g, ''));
+    const meaning = meaningOf(withoutBrackets(decodedAgain(name)));
     // A page of a list starts after a cursor, which is an element of the list.
     const isCursor = name === 'after' || name === 'before';
     const isNamed = meaning !== 'none' && meaning !== 'type' && plain !== '';
@@ -89,6 +89,18 @@ export function isEmpty(bytes: Buffer, start: number, end: number): boolean {
   let pos = start + 1;
   while (pos < end && (bytes[pos] ?? 0) <= SPACE) pos += 1;
   return pos === end - 1;
+}
+
+/** Without each bracket and what is in it, up to the next `]`. An expression would take time by the square of the length. */
+function withoutBrackets(name: string): string {
+  let rest = '';
+  for (let at = 0; ; ) {
+    const open = name.indexOf('[', at);
+    const close = open === -1 ? -1 : name.indexOf(']', open);
+    if (close === -1) return rest + name.slice(at);
+    rest += name.slice(at, open);
+    at = close + 1;
+  }
 }
 
 function decodedAgain(text: string): string {

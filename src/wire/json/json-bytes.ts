@@ -92,7 +92,13 @@ export function foldName(name: string): string {
  */
 export function plainName(name: string): string {
   const folded = foldName(name.normalize('NFKC'));
-  return /[^a-z\d]/.test(folded) ? folded.replace(/\[[^\]]*\]$/, '').replace(/[^a-z\d]/g, '') : folded;
+  return /[^a-z\d]/.test(folded) ? withoutIndex(folded).replace(/[^a-z\d]/g, '') : folded;
+}
+
+/** A name without the brackets at its end. An expression for them would take time by the square of the length. */
+function withoutIndex(name: string): string {
+  const open = name.endsWith(']') ? name.indexOf('[', name.lastIndexOf(']', name.length - 2) + 1) : -1;
+  return open === -1 ? name : name.slice(0, open);
 }
 
 /** The folded form of the key to look up. Shared, because a look-up is synchronous. */
