@@ -10,6 +10,7 @@ import type { Store } from '../../src/store/store.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { openNewStore } from '../helpers/new-store.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { newKey } from '../store/samples.ts';
 
 const UNIT = 1e9;
 const MONTH: BudgetedLimits = { cost_per_month: 10 * UNIT, soft: [0.5, 0.8] };
@@ -124,7 +125,11 @@ describe('a budget', () => {
       },
       { type: 'budget.spent', threshold: 1, used: expect.stringMatching(/^(9|10)$/) },
     ]);
-    expect(logged).toHaveLength(3);
+    expect(logged).toMatchObject([
+      { text: 'a budget is used up to a soft threshold' },
+      { text: 'a budget is used up to a soft threshold' },
+      { text: 'a budget is spent' },
+    ]);
     expect((await counted()).toSorted()).toEqual([
       'scope="holder",type="spent" 1',
       'scope="holder",type="threshold" 2',
@@ -267,20 +272,22 @@ describe('a budget', () => {
   });
 });
 
-test('of a team, a key and a model a notice names what operators know it by', async () => {
+test('of a holder, a team, a key and a model a notice names what operators know it by', async () => {
   const by = { actor: null, reason: null, at: '' };
   await store.organisation.addTeam({ id: 'team-1', name: 'Search', terms: {} }, by, {});
+  await store.addKey(newKey(), { kind: 'new', id: 'holder', tier: 'Pro', name: 'Ann', terms: {} }, null);
   const { watch, woken } = replica();
   const scopes = makeScopes('team-1', [
-    makeScope({ kind: 'holder', id: 'holder' }, {}),
+    makeScope({ kind: 'holder', id: 'holder' }, MONTH),
     makeScope({ kind: 'key', lineage: '0123abcd' }, MONTH),
     makeScope({ kind: 'team', id: 'team-1' }, MONTH),
     makeScope({ kind: 'model', holderId: 'holder', model: 'gpt-4o' }, MONTH),
   ]);
   await request(watch, scopes, 6);
-  await until(() => woken.length === 3, 'three notices');
+  await until(() => woken.length === 4, 'four notices');
   expect((await notices()).map((each) => Object(each).scope)).toEqual(
     expect.arrayContaining([
+      { kind: 'holder', id: 'holder', name: 'Ann' },
       { kind: 'key', prefix: '0123abcd' },
       { kind: 'team', id: 'team-1', name: 'Search' },
       { kind: 'model', model: 'gpt-4o', holder: 'holder' },

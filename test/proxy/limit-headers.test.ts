@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { LimitName } from '../../src/config/limit-table.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { utcDateAt } from '../../src/limits/calendar.ts';
@@ -113,6 +113,32 @@ describe('the headers', () => {
     });
   });
 
+  test.each([
+    ['the first of those that are reached', 20, 0, '20'],
+    ['one that is reached before one that is nearly', 20, 1, '20'],
+  ])('are those of %s', (_what, used, left, limit) => {
+    const headers = limitHeaders([
+      statesOf({ requests_per_minute: state(20, 20 - used, 5), requests_per_day: state(100, left, 5) }),
+    ]);
+    expect(headers['x-ratelimit-limit-requests']).toBe(limit);
+  });
+
+  test("for Anthropic's clients have its names, and the time of the reset in whole seconds", () => {
+    vi.useFakeTimers({ now: Date.UTC(2030, 0, 1, 0, 0, 0, 500) });
+    onTestFinished(() => void vi.useRealTimers());
+    const states = [
+      statesOf({ requests_per_minute: state(20, 10, 30_000), tokens_per_day: state(1000, 400, -1000) }),
+    ];
+    expect(limitHeaders(states, {}, true)).toEqual({
+      'anthropic-ratelimit-requests-limit': '20',
+      'anthropic-ratelimit-requests-remaining': '10',
+      'anthropic-ratelimit-requests-reset': '2030-01-01T00:00:31Z',
+      'anthropic-ratelimit-tokens-limit': '1000',
+      'anthropic-ratelimit-tokens-remaining': '400',
+      'anthropic-ratelimit-tokens-reset': '2030-01-01T00:00:01Z',
+    });
+  });
+
   test('of a refusal are those of the scope that refused', () => {
     const own = state(500, 0, 3_600_000);
     const headers = rejectionHeaders(
@@ -203,6 +229,7 @@ describe('the error', () => {
         ]);
         // The estimate of a price is nothing that a client should calculate with.
         expect(error.message).not.toMatch(/[0-9]/);
+        expect(error.message).toMatch(reason === 'spent' ? /is spent\.$/ : /may cost more than the whole/);
       }
     },
   );
