@@ -77,6 +77,25 @@ describe('what a request has used', () => {
     expect(read(use)).toMatchObject({ tokens: { prompt, completion }, isEstimated: true });
   });
 
+  test.each([
+    ['asked for', {}, { requests: 1, images: 2 }],
+    ['of the answer', { measured: { images: 1 } }, { requests: 1, images: 1 }],
+    ['reported', { usage: { ...usage(1, 1), measured: { images: 3 } } }, { requests: 1, images: 3 }],
+    [
+      'reported of a broken answer',
+      { outcome: 'draining', measured: { images: 1 } },
+      { requests: 1, images: 2 },
+    ],
+  ] as const)('has the quantities %s', (_, use, quantities) => {
+    expect(read({ outputs: 1, ...use, quantities: { requests: 1, images: 2 } })?.quantities).toEqual(
+      quantities,
+    );
+  });
+
+  test('without a report is not counted by the upstream', () => {
+    expect(read({ outputs: 7 })).toMatchObject({ isCounted: false, isReported: false });
+  });
+
   test('has the estimate of the prompt where the upstream reports the output alone', () => {
     expect(read({ usage: usage(0, 5) })).toMatchObject({
       tokens: { prompt: 50, completion: 5 },
@@ -88,6 +107,8 @@ describe('what a request has used', () => {
       isReported: true,
       extra: [{ tokens: { prompt: 50, completion: 5 } }],
     });
+    expect(read({ usage: usage(0, 1) })?.tokens.prompt).toBe(50);
+    expect(read({ usage: usage(0, 0) })).toMatchObject({ tokens: { prompt: 0 }, isReported: true });
     const measured = read({ usage: { ...usage(0, 0), measured: { milliseconds: 1 } } });
     expect([measured?.tokens.prompt, measured?.quantities]).toEqual([0, undefined]);
   });
@@ -128,6 +149,16 @@ describe('what a request has used', () => {
     expect(readWith(picture, { outcome: 'client_closed', unreported })?.tokens.completion).toBe(0);
   });
 
+  test('of what was thought behind a report is of an answer that did not end', () => {
+    const silence = { silentMs: PREFILL_MS + 10_000 };
+    const part = { usage: usage(3, 60) };
+    expect([PREFILL_MS, HIDDEN_TOKENS_PER_SECOND]).toEqual([250, 50]);
+    expect(left(part, silence)).toBe(60 + 500);
+    expect(left(part, silence, { completion: 100, isBounded: true })).toBe(100);
+    for (const outcome of ['ok', 'upstream_error', 'superseded'] as const)
+      expect(left({ ...part, outcome }, silence)).toBe(60);
+  });
+
   test('of an answer that comes at once is at least what was reserved', () => {
     expect(left({}, { silentMs: 10, isReserved: true })).toBe(256);
     expect(left({}, { silentMs: PREFILL_MS + 60_000, isReserved: true })).toBe(60 * HIDDEN_TOKENS_PER_SECOND);
@@ -143,6 +174,10 @@ describe('what a request has used', () => {
     );
     expect(left({ isUnbounded: true }, { silentMs: 10, isReserved: true }, bound)).toBe(256);
     expect(left({ isUnbounded: true }, { silentMs: 10, isReserved: true }, { completion: 900 })).toBe(900);
+    // No text model has no answers in choices.
+    const unreported = { textBytes: 0, silentMs: 10, isReserved: true };
+    const picture = { outcome: 'client_closed', isUnbounded: true, unreported } as const;
+    expect(readWith({ prompt: 50, ...bound }, picture)?.tokens.completion).toBe(1);
   });
 
   test('of a prompt has what its texts hold beyond the reservation, unless the upstream counts it', () => {
@@ -157,6 +192,7 @@ describe('what a request has used', () => {
     expect(left(part, { textBytes: 4_000 })).toBe(1_005);
     expect(left({ ...part, outcome: 'ok' }, { textBytes: 4_000 })).toBe(1_005);
     expect(left({ ...part, outputs: 0, outcome: 'ok' }, { textBytes: 0 })).toBe(5);
+    expect(left({ ...part, outputs: 1, outcome: 'ok' }, { textBytes: 0 })).toBe(6);
     expect(left({ ...part, outcome: 'stream_incomplete' }, { textBytes: 4_000 })).toBe(1_005);
   });
 
@@ -185,5 +221,6 @@ describe('what a request has used', () => {
     ];
     expect(read(lost, won)?.upstream).toBe('b');
     expect(read(won, lost)?.upstream).toBe('b');
+    expect(read(lost)?.upstream).toBe('a');
   });
 });

@@ -206,6 +206,8 @@ describe('a cost', () => {
     const one = tokens({ prompt: 1 });
     expect(costIn({ input: '0.0005', output: '0' }, one)).toBe(1);
     expect(costIn({ input: '0.000499', output: '0' }, one)).toBe(0);
+    expect(costIn({ input: '0.000483', minute: '0.000001' }, one, { milliseconds: 1 })).toBe(0);
+    expect(costIn({ input: '0.000484', minute: '0.000001' }, one, { milliseconds: 1 })).toBe(1);
     // Twice four tenths of a billionth is not twice nothing.
     expect(costIn({ input: '0.0004', output: '0.0004' }, tokens({ prompt: 1, completion: 1 }))).toBe(1);
   });
@@ -276,6 +278,14 @@ describe('a cost', () => {
       9_000_000,
     ],
     ['a request', { request: '0.001' }, tokens({}), { requests: 1 }, 1_000_000],
+    ['documents', { document: '0.04' }, tokens({}), { requests: 1, documents: 3 }, 120_000_000],
+    [
+      'images in a cache',
+      { input: '2', image_input: '8', cached_input: '0.5', output: '0' },
+      tokens({ prompt: 10, cached: 4 }, { imageInput: 4, cachedImage: 4 }),
+      undefined,
+      14_000,
+    ],
   ])('has the price of %s', (_, texts, used, quantities, expected) => {
     expect(costIn(texts, used, quantities)).toBe(expected);
   });
@@ -287,6 +297,19 @@ describe('a cost', () => {
     expect(costOf(always(texts), { ...used, isCounted: true }, 1)).toBe(17_000_000);
     expect(costOf(always({ input: '2', output: '2' }), { ...used, isCounted: false }, 1)).toBe(2_000_000);
   });
+
+  test.each([
+    ['characters', 'characters', 15_000],
+    ['image', 'images', 15_000_000_000],
+    ['minute', 'milliseconds', 250_000],
+    ['document', 'documents', 15_000_000_000],
+  ])(
+    'for %s replaces that of tokens where the upstream counts none, from the first one',
+    (unit, name, expected) => {
+      const use = { tokens: tokens({ prompt: 1000 }), quantities: { [name]: 1 }, isCounted: false };
+      expect(costOf(always({ [unit]: '15', input: '2', output: '2' }), use, 1)).toBe(expected);
+    },
+  );
 
   test.each(['characters', 'image', 'minute', 'document'])(
     'of tokens stands where the upstream counts none, and the use has nothing of the price for %s',
@@ -326,5 +349,6 @@ test('an estimate is the highest cost among the targets', () => {
   const use = { tokens: tokens({ prompt: 1000 }) };
   expect(estimateOf([target('1'), {}, target('3'), target('2')], use, 1)).toBe(3_000_000);
   expect(estimateOf([{}], use, 1)).toBe(0);
+  expect(estimateOf([{ price: [{ from: 2, price: { input: 1 } }] }], use, 1)).toBe(0);
   expect(estimateOf([], use, 1)).toBe(0);
 });

@@ -150,7 +150,5 @@ function isCounted({ measured }: Usage): boolean {
 /** What it asked for; of a complete answer what that has. */
 function quantitiesOf(use: AttemptUse): Quantities | undefined {
   const { quantities, measured, usage } = use;
-  if (quantities === undefined || (measured === undefined && usage?.measured === undefined))
-    return quantities;
-  return { ...quantities, ...(isUnfinished(use) ? {} : measured), ...usage?.measured };
+  return quantities && { ...quantities, ...(isUnfinished(use) ? {} : measured), ...usage?.measured };
 }
