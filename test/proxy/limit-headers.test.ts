@@ -4,13 +4,14 @@ import type { LimitName } from '../../src/config/limit-table.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { utcDateAt } from '../../src/limits/calendar.ts';
 import type { LimitState, Rejected } from '../../src/limits/limiter.ts';
-import { makeScope } from '../../src/limits/scope.ts';
+import { makeScope, makeScopes } from '../../src/limits/scope.ts';
 import {
   goDuration,
   limitHeaders,
   rejectionError,
   rejectionHeaders,
 } from '../../src/proxy/reservation/limit-headers.ts';
+import { rejectionBy, reportLimits } from '../../src/proxy/reservation/limit-report.ts';
 import { holderScope } from '../limits/of-holder.ts';
 import { statesOf } from '../limits/states.ts';
 
@@ -246,4 +247,52 @@ describe('the error', () => {
       expect(error.message).toMatch(/about 5000 tokens.*limit is 10 /);
     },
   );
+});
+
+describe('the report of limits', () => {
+  const UNIT = 1e9;
+  const scopes = makeScopes('holder', [
+    holderScope('holder', { requests_per_minute: 20, cost_per_day: 4 * UNIT }),
+    makeScope({ kind: 'team', id: 'team-77' }, { tokens_per_month: 500 }),
+    makeScope({ kind: 'key', lineage: 'abcd1234' }, {}),
+    makeScope({ kind: 'model', holderId: 'holder', model: 'gpt-*' }, { concurrency: 2 }),
+  ]);
+  const lines = reportLimits(scopes, [
+    statesOf({ requests_per_minute: state(20, 5, 1001), cost_per_day: state(4 * UNIT, UNIT, 9000) }),
+    statesOf({ tokens_per_month: state(500, 100, 5000) }),
+    statesOf({}),
+    statesOf({ concurrency: state(2, 1, 0) }),
+  ]);
+
+  test('has a line for each limit of each scope, with cost in units and whole seconds', () => {
+    expect(lines).toEqual([
+      { limit: 'requests_per_minute', max: 20, used: 15, remaining: 5, resets_in_s: 2 },
+      { limit: 'cost_per_day', max: 4, used: 3, remaining: 1, resets_in_s: 9 },
+      { scope: 'team', limit: 'tokens_per_month', max: 500, used: 400, remaining: 100, resets_in_s: 5 },
+      { scope: 'model', model: 'gpt-*', limit: 'concurrency', max: 2, used: 1, remaining: 1, resets_in_s: 0 },
+    ]);
+    expect(reportLimits(scopes, [])).toEqual([]);
+  });
+
+  test.each([
+    ['fits in all', lines, {}, undefined],
+    ['has too many tokens', lines, { tokens: 101 }, { scope: { kind: 'team' }, limit: 'tokens_per_month' }],
+    ['costs too much', lines, { cost: UNIT + 1 }, { scope: { kind: 'holder' }, limit: 'cost_per_day' }],
+    [
+      'is one too many',
+      lines.map((line) => ({ ...line, used: line.limit === 'concurrency' ? 2 : 0 })),
+      {},
+      { scope: { kind: 'model' }, limit: 'concurrency', state: { limit: 2, used: 2 } },
+    ],
+    [
+      'waits for the minute',
+      lines.map((line) => ({ ...line, used: line.limit === 'requests_per_minute' ? 20 : 0 })),
+      {},
+      { limit: 'requests_per_minute', retryAfterMs: 2000, state: { limit: 20, used: 20 } },
+    ],
+  ])('says that a request %s', (_what, reported, amounts, expected) => {
+    const rejected = rejectionBy(scopes, reported, { tokens: 100, cost: UNIT, ...amounts });
+    if (expected === undefined) expect(rejected).toBeUndefined();
+    else expect(rejected).toMatchObject({ kind: 'refused', reason: 'spent', ...expected });
+  });
 });

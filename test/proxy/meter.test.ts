@@ -1,7 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import type { Prices } from '../../src/config/prices.ts';
+import { makeScopes } from '../../src/limits/scope.ts';
 import type { AttemptUse, Unreported } from '../../src/proxy/contracts/receiver.ts';
 import type { Estimate } from '../../src/proxy/request/token-estimate.ts';
 import { HIDDEN_TOKENS_PER_SECOND, PREFILL_MS, UsageMeter } from '../../src/proxy/reservation/usage-meter.ts';
+import { reservedAmounts } from '../../src/proxy/reservation/usage-reservation.ts';
+import { holderScope } from '../limits/of-holder.ts';
 
 const usage = (prompt: number, completion: number) => ({
   prompt,
@@ -68,6 +72,7 @@ describe('what a request has used', () => {
 
   test.each([
     ['a whole answer', { outputs: 7 }, 50, 7],
+    ['a whole answer without output', { outputs: 0 }, 50, 0],
     ['a client that left in the middle', { outcome: 'client_closed', outputs: 3 }, 50, 3],
     ['a client that left before the first token', { outcome: 'client_closed' }, 50, 0],
     ['a stream that broke', { outcome: 'stream_incomplete', outputs: 4 }, 50, 4],
@@ -108,6 +113,7 @@ describe('what a request has used', () => {
       extra: [{ tokens: { prompt: 50, completion: 5 } }],
     });
     expect(read({ usage: usage(0, 1) })?.tokens.prompt).toBe(50);
+    expect(read({ usage: usage(1, 1) })?.tokens.prompt).toBe(1);
     expect(read({ usage: usage(0, 0) })).toMatchObject({ tokens: { prompt: 0 }, isReported: true });
     const measured = read({ usage: { ...usage(0, 0), measured: { milliseconds: 1 } } });
     expect([measured?.tokens.prompt, measured?.quantities]).toEqual([0, undefined]);
@@ -222,5 +228,52 @@ describe('what a request has used', () => {
     expect(read(lost, won)?.upstream).toBe('b');
     expect(read(won, lost)?.upstream).toBe('b');
     expect(read(lost)?.upstream).toBe('a');
+  });
+});
+
+describe('what a request reserves', () => {
+  /** A token of input costs 1000 billionths, one of output 2000, a request 5000. */
+  const price: Prices = [{ from: 0, price: { input: 1_000_000, output: 2_000_000, request: 5 } }];
+  const reserved = (
+    estimate: Partial<Estimate>,
+    limits: Parameters<typeof holderScope>[1] = {},
+    quantities?: { requests: number },
+  ) =>
+    reservedAmounts({
+      route: { targets: [{ price }] },
+      scopes: makeScopes('a', [holderScope('a', limits)]),
+      estimate: { prompt: 10, completion: 20, isBounded: false, ...estimate },
+      quantities,
+    });
+  const PRICE = 10_000 + 40_000 + 5000;
+
+  test('is the estimate, with its cost where there is a budget', () => {
+    expect(reserved({})).toEqual({ tokens: 30, cost: 0 });
+    expect(reserved({}, { cost_per_day: PRICE })).toEqual({ tokens: 30, cost: PRICE });
+    expect(reserved({}, { cost_per_month: 1e9 }, { requests: 3 })).toEqual({
+      tokens: 30,
+      cost: PRICE + 10_000,
+    });
+    expect(reserved({ prompt: 9.5, completion: 19.5 }, { cost_per_day: 1e9 }).cost).toBe(PRICE);
+  });
+
+  test.each([
+    ['a limit of tokens, beyond the prompt', {}, { tokens_per_day: 25 }, { tokens: 25, cost: 0 }],
+    ['no less than the prompt', {}, { tokens_per_day: 5 }, { tokens: 10, cost: 0 }],
+    [
+      'a budget, beyond the price of the prompt',
+      {},
+      { cost_per_day: PRICE - 1 },
+      { tokens: 30, cost: PRICE - 1 },
+    ],
+    ['no less than the price of the prompt', {}, { cost_per_day: 9 }, { tokens: 30, cost: 15_000 }],
+    [
+      'nothing where the client bounds the answer',
+      { isBounded: true },
+      { tokens_per_day: 25, cost_per_day: 9 },
+      { tokens: 30, cost: PRICE },
+    ],
+  ])('is bounded by %s', (_what, estimate, limits, amounts) => {
+    expect(reserved(estimate, limits)).toEqual(amounts);
   });
 });

@@ -279,6 +279,14 @@ describe('a cost', () => {
     ],
     ['a request', { request: '0.001' }, tokens({}), { requests: 1 }, 1_000_000],
     ['documents', { document: '0.04' }, tokens({}), { requests: 1, documents: 3 }, 120_000_000],
+    ['images alone', { image: '0.04' }, tokens({ prompt: 10, completion: 5 }), { images: 3 }, 120_000_000],
+    [
+      'a request alone',
+      { request: '0.001' },
+      tokens({}),
+      { requests: 1, images: 2, characters: 3, milliseconds: 4, documents: 5 },
+      1_000_000,
+    ],
     [
       'images in a cache',
       { input: '2', image_input: '8', cached_input: '0.5', output: '0' },

@@ -152,7 +152,9 @@ export function reservedAmounts({
   scopes,
   estimate,
   quantities = ONE_REQUEST,
-}: Pick<ReservationRequest, 'route' | 'scopes' | 'estimate' | 'quantities'>): Amounts {
+}: Pick<ReservationRequest, 'scopes' | 'estimate' | 'quantities'> & {
+  readonly route: { readonly targets: Parameters<typeof estimateOf>[0] };
+}): Amounts {
   const { prompt, completion, isBounded } = estimate;
   const costWith = (output: number): number => {
     const tokens = { ...NO_USAGE, prompt: Math.ceil(prompt), completion: Math.ceil(output) };
