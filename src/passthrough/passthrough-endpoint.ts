@@ -182,7 +182,7 @@ export class Passthrough {
     if (!isFields && !isJson(mediaType(headers))) throw new GatewayError('unsupported_content_type');
     const body = await readBody(exchange, maxBody);
     await recheck(this.#options.authenticator, exchange);
-    if (isFields) finder.addQuery(fieldsOf(body, headers['content-type'] ?? ''));
+    if (isFields) finder.addFields(fieldsOf(body, headers['content-type'] ?? ''));
     else await finder.addBody(body);
     await objects.check(finder);
     return { body, shown: finder.certain };

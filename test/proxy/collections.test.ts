@@ -200,6 +200,20 @@ test.each([
   expect([response.status, JSON.parse(text).error?.code]).toEqual([status, code]);
 });
 
+test('fields of more than 1 MiB are refused, and a file of that size is not', async () => {
+  const headers = { authorization: `Bearer ${keys[0]}`, 'content-type': 'multipart/form-data; boundary=b' };
+  const statusOf = async (name: string) => {
+    const field = (head: string, text: string) =>
+      `--b\r\ncontent-disposition: form-data; name=${head}\r\n\r\n${text}\r\n`;
+    const body = `${field('"prompt"', 'A sea')}${field(name, ' '.repeat(1024 * 1024))}--b--\r\n`;
+    const response = await fetch(`${gateway.url}/v1/videos`, { method: 'POST', headers, body });
+    await response.arrayBuffer();
+    return response.status;
+  };
+  expect(await statusOf('"prompt_2"')).toBe(413);
+  expect(await statusOf('"input_reference"; filename="a"')).toBe(200);
+});
+
 test('a call that runs a model without a price is rejected where a budget could not count it', async () => {
   const key = await gateway.issueKey('Lite');
   const client = new OpenAI({ apiKey: key, baseURL: `${gateway.url}/v1`, maxRetries: 0 });

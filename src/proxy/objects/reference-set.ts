@@ -40,7 +40,12 @@ export class ReferenceSet implements References {
    */
   addQuery(search: string): void {
     for (const text of new Set([search, search.replaceAll(';', '&')]))
-      for (const [name, value] of new URLSearchParams(text)) this.#considerParameter(name, value);
+      this.addFields(new URLSearchParams(text));
+  }
+
+  /** Adds all fields of a form. */
+  addFields(fields: Iterable<readonly [string, string]>): void {
+    for (const [name, value] of fields) this.#considerParameter(name, value);
   }
 
   #considerParameter(name: string, value: string): void {
