@@ -286,7 +286,7 @@ passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
     );
     const token = await tollgate('operators', 'add', 'ann', '--role', 'admin', '--config', config);
     const issued = await tollgate('keys', 'issue', '--tier', 'Pro', '--config', config);
-    const replaced = ['tollgate/dist', 'undici/index.js', 'http-proxy-3'].map((name) =>
+    const replaced = ['tollgate/dist', 'undici', 'http-proxy-3'].map((name) =>
       join(folder, 'node_modules', name),
     );
     await using gateway = start(['serve', '--config', config], { LOG_LEVEL: 'debug' });
@@ -294,6 +294,11 @@ passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
     const [, admin = ''] = await gateway.wrote(/metrics and probes +(http:\/\/[^/]+)/);
     await gateway.wrote(/loaded what the start left/, 'stdout');
     for (const path of replaced) renameSync(path, `${path}.away`);
+    // The parser of another version, which fits no client of this one.
+    const parsers = join(folder, 'node_modules/undici/lib/llhttp');
+    mkdirSync(parsers, { recursive: true });
+    for (const name of ['llhttp-wasm.js', 'llhttp_simd-wasm.js'])
+      writeFileSync(join(parsers, name), 'module.exports = Buffer.from("another version");');
     try {
       const ask = async (path: string, secret: string, body?: object) => {
         const headers = { authorization: `Bearer ${secret.trim()}`, 'content-type': 'application/json' };
@@ -309,7 +314,10 @@ passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
       ]).toEqual([200, 200, 200, 200, 200]);
       await until(() => notices > 0, 'a notice');
     } finally {
-      for (const path of replaced) renameSync(`${path}.away`, path);
+      for (const path of replaced) {
+        rmSync(path, { recursive: true, force: true });
+        renameSync(`${path}.away`, path);
+      }
       vendor.close();
     }
   });
@@ -319,20 +327,40 @@ passthrough: { upstream: vendor, paths: [/v1/vector_stores] }
     const settings = `listen: { port: 0 }
 admin: { port: 0 }
 store: sqlite:${directory.file('reloaded.db')}
-upstreams: { vendor: { base_url: "http://127.0.0.1:1/v1" } }
 models: { chat: { targets: [{ upstream: vendor, model: chat }] } }
 tiers: { Pro: {} }
+upstreams:
+  vendor: { base_url: "http://127.0.0.1:1/v1" }
 `;
     writeFileSync(config, settings);
-    const path = join(folder, 'node_modules/http-proxy-3');
+    const credentials = [
+      'azure: { tenant_id: t, client_id: c, client_secret: s }',
+      'azure: { identity: managed }',
+      'google: {}',
+      'oauth2: { token_url: "http://127.0.0.1:1", client_id: c, client_secret: s }',
+    ];
+    const upstreams = credentials.map(
+      (auth, i) => `  u${i}: { base_url: "http://127.0.0.1:1", auth: { ${auth} } }\n`,
+    );
+    const paths = ['http-proxy-3', '@azure', 'google-auth-library', 'undici'].map((name) =>
+      join(folder, 'node_modules', name),
+    );
     await using gateway = start(['serve', '--config', config], { LOG_LEVEL: 'debug' });
     await gateway.wrote(/loaded what the start left/, 'stdout');
-    renameSync(path, `${path}.away`);
+    for (const path of paths) renameSync(path, `${path}.away`);
     try {
-      writeFileSync(config, `${settings}passthrough: { upstream: vendor, paths: [/v1/vector_stores] }\n`);
+      writeFileSync(
+        config,
+        `${settings}${upstreams.join('')}passthrough: { upstream: vendor, paths: [/v1/vector_stores] }\n`,
+      );
       await gateway.wrote(/failed to load what the configuration needs; restart the gateway/, 'stdout');
+      for (const i of credentials.keys())
+        await gateway.wrote(
+          new RegExp(`"upstream":"u${i}".*the package that fetches it cannot be loaded; restart the gateway`),
+          'stdout',
+        );
     } finally {
-      renameSync(`${path}.away`, path);
+      for (const path of paths) renameSync(`${path}.away`, path);
     }
   });
 

@@ -6,8 +6,14 @@ import type { Agent as Dispatcher } from 'undici';
 import type { OutboundRules, TlsConfig } from '../../config/schema/outbound-schema.ts';
 import { createConnect, createEgress, type Egress } from './dialer.ts';
 
-/** Loads the HTTP client of webhooks and token endpoints, which most gateways do without. */
-export const loadHttpClient = () => import('undici');
+/**
+ * Loads the HTTP client of webhooks and token endpoints, which most gateways do without, and its parser, which it would load at the
+ * first connection: an upgrade in place may have replaced the file by then.
+ */
+export async function loadHttpClient(): Promise<typeof import('undici')> {
+  const [client] = await Promise.all([import('undici'), import('undici/lib/llhttp/llhttp_simd-wasm.js')]);
+  return client;
+}
 
 /** Milliseconds for one connection of a library. */
 const TIMEOUT_MS = 5_000;

@@ -3,7 +3,7 @@
 import type { ClientSecretCredentialOptions } from '@azure/identity';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import type { Outbound } from '../outbound/outbound.ts';
-import { accessToken, firstLineOf, TokenError, type TokenSource } from './token-source.ts';
+import { accessToken, firstLineOf, loadPackage, TokenError, type TokenSource } from './token-source.ts';
 
 type PipelinePolicy = NonNullable<ClientSecretCredentialOptions['additionalPolicies']>[number]['policy'];
 type Azure = Extract<UpstreamAuth, { kind: 'azure' }>;
@@ -20,6 +20,7 @@ export function azureSource(config: Azure, outbound: Outbound): TokenSource {
     try {
       found = isManaged(config) ? await fetchManaged(config) : await fetchOwn(config, outbound, signal);
     } catch (error) {
+      if (error instanceof TokenError) throw error;
       throw new TokenError(`Entra ID gave no token: ${firstLineOf(error)}`);
     }
     if (found === null) throw new TokenError('Entra ID gave no token');
@@ -36,7 +37,7 @@ function isManaged({ identity, client_id, client_secret }: Azure): boolean {
 
 /** The endpoint is on this machine, so no proxy is asked. */
 async function fetchManaged({ client_id, scope }: Azure): Promise<Found> {
-  const { ManagedIdentityApplication } = await import('@azure/msal-node');
+  const { ManagedIdentityApplication } = await loadPackage(() => import('@azure/msal-node'));
   const identity = new ManagedIdentityApplication(
     client_id === undefined ? {} : { managedIdentityIdParams: { userAssignedClientId: client_id } },
   );
@@ -49,7 +50,7 @@ async function fetchManaged({ client_id, scope }: Azure): Promise<Found> {
 
 /** With the secret of an application, or the token of a workload. */
 async function fetchOwn(config: Azure, outbound: Outbound, abortSignal: AbortSignal): Promise<Found | null> {
-  const azure = await import('@azure/identity');
+  const azure = await loadPackage(() => import('@azure/identity'));
   const { tenant_id, client_id, client_secret, federated_token_file, authority_host } = config;
   const policy: PipelinePolicy = {
     name: 'outbound',

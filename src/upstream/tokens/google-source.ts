@@ -2,7 +2,7 @@
 import type { AuthClient } from 'google-auth-library';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import type { Outbound } from '../outbound/outbound.ts';
-import { accessToken, firstLineOf, TokenError, type TokenSource } from './token-source.ts';
+import { accessToken, firstLineOf, loadPackage, TokenError, type TokenSource } from './token-source.ts';
 
 type Google = Extract<UpstreamAuth, { kind: 'google' }>;
 
@@ -15,6 +15,7 @@ export function googleSource(config: Google, outbound: Outbound): TokenSource {
       client = await createClient(config, outbound);
       ({ token } = await client.getAccessToken());
     } catch (error) {
+      if (error instanceof TokenError) throw error;
       throw new TokenError(`Google gave no token: ${firstLineOf(error)}`);
     }
     const { expiry_date } = client.credentials;
@@ -23,7 +24,7 @@ export function googleSource(config: Google, outbound: Outbound): TokenSource {
 }
 
 async function createClient({ credentials, scope }: Google, outbound: Outbound): Promise<AuthClient> {
-  const { GoogleAuth } = await import('google-auth-library');
+  const { GoogleAuth } = await loadPackage(() => import('google-auth-library'));
   const agent = ({ protocol }: URL) => outbound.agent(protocol === 'https:');
   const options = { scopes: scope.split(' '), clientOptions: { transporterOptions: { agent } } };
   if (credentials === undefined) return new GoogleAuth(options).getClient();

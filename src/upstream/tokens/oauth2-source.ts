@@ -9,6 +9,7 @@ import {
   type AccessToken,
   accessToken,
   lifeFromSeconds,
+  loadPackage,
   TokenError,
   type TokenSource,
 } from './token-source.ts';
@@ -34,6 +35,7 @@ const Rejection = z.looseObject({
 
 export function oauth2Source(config: OAuth2, outbound: Outbound): TokenSource {
   return async (signal) => {
+    await loadPackage(loadHttpClient);
     const dispatcher = await outbound.dispatcherFor(new URL(config.token_url));
     try {
       return await fetchToken(config, signal, dispatcher);

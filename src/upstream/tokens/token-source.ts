@@ -18,6 +18,15 @@ export class TokenError extends Error {
   override readonly name = 'TokenError';
 }
 
+/** Loads the package of a source. An upgrade in place may have taken its files away. @throws TokenError */
+export async function loadPackage<T>(load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (cause) {
+    throw new TokenError('the package that fetches it cannot be loaded; restart the gateway', { cause });
+  }
+}
+
 /** Life of a token whose issuer names none, in milliseconds. */
 const UNKNOWN_LIFE_MS = 5 * 60_000;
 /** Longest life that is believed: an issuer that claims more is wrong, or its token outlives every rotation of keys. */
