@@ -2,10 +2,12 @@
 import { describe, expect, test } from 'vitest';
 import {
   changedTarget,
+  currentOrderOf,
   decisiveOf,
   isAbove,
   isEntitled,
   isLapsed,
+  managedOf,
   mismatchOf,
   orderVerdict,
   replacedBy,
@@ -202,6 +204,9 @@ describe('a paid order', () => {
     const order = aged(0, { subscription: 'sub_1', payment: 'pi_1', customer: 'cus_1' });
     const facts = { session: { subscription: null, payment_id: null, customer: null }, subscription: null };
     expect(decide(order, facts)).toMatchObject({ subscription: 'sub_1', payment: 'pi_1', customer: 'cus_1' });
+    const others = { subscription: 'sub_2', payment_id: 'pi_2', customer: 'cus_2' };
+    const changed = { subscription: 'sub_2', payment: 'pi_2', customer: 'cus_2' };
+    expect(decide(order, { session: others })).toMatchObject(changed);
   });
 
   test.each<[string, Partial<MoneyFacts>, string, string | null]>([
@@ -256,6 +261,25 @@ describe('a subscription', () => {
     expect(decide(aged(DAY, { state: 'claimed' }), { subscription })).toMatchObject({ standing, dueAt });
   });
 
+  test('shows when it ends and when its payment is tried again, unless it is over', () => {
+    const dates = { endsAt: NOW + DAY, retryAt: NOW + HOUR };
+    const shown = { endsAt: iso(NOW + DAY), retryAt: iso(NOW + HOUR) };
+    expect(decide(aged(DAY), { subscription: dates })).toMatchObject(shown);
+    expect(decide(aged(DAY), { subscription: { ...dates, status: 'canceled' } })).toMatchObject({
+      endsAt: null,
+      retryAt: null,
+    });
+  });
+
+  test.each([
+    ['stripe', 'payment failed'],
+    ['none', 'invoice not paid'],
+  ] as const)('of %s that is unpaid says so', (provider, reason) => {
+    expect(decide(aged(DAY, { provider }), { subscription: { status: 'past_due' } })).toMatchObject({
+      reason,
+    });
+  });
+
   test('that has ended stays ended after an outdated answer; a newer end counts', () => {
     const over = aged(DAY, { state: 'claimed', isCancelled: true, paidUntil: iso(NOW - 1) });
     expect(decide(over, {})).toMatchObject({ standing: 'ended', paidUntil: iso(NOW - 1) });
@@ -293,6 +317,55 @@ describe('a holder with several orders', () => {
     expect(isLapsed([lapsed, lite])).toBe(false);
     expect(isLapsed([aged(0)])).toBe(false);
     expect(isLapsed([])).toBe(false);
+  });
+
+  test('manages the subscription of the deciding order, else the last that the provider has', () => {
+    const [lite, pro] = [claimed('a'), claimed('b', { tier: 'Pro' })];
+    const other = claimed('c');
+    expect([managedOf([pro, lite, other]), managedOf([])]).toEqual([pro, undefined]);
+    for (const changed of [{ provider: 'none' }, { subscription: null }] as const) {
+      expect(managedOf([lite, other, { ...pro, ...changed }])).toBe(other);
+      expect(managedOf([{ ...pro, ...changed }])).toBeUndefined();
+    }
+    expect(managedOf([{ ...lite, state: 'paid' }])).toBeUndefined();
+  });
+
+  test('sees the deciding order, without ids of the provider', () => {
+    const order = claimed('a', { paidUntil: iso(NOW + DAY), retryAt: iso(NOW) });
+    const seen = {
+      order: 'a',
+      tier: 'Lite',
+      standing: 'active',
+      amount: 900,
+      currency: 'usd',
+      interval: 'month',
+      paid_by: 'card',
+      cancelled: false,
+      paid_until: iso(NOW + DAY),
+      ends_at: null,
+      retry_at: iso(NOW),
+      resumable: false,
+      portal: true,
+    };
+    expect(currentOrderOf([])).toBeUndefined();
+    expect(currentOrderOf([order])).toEqual(seen);
+    const ending = { ...order, endsAt: iso(NOW + HOUR) };
+    expect(currentOrderOf([ending])).toEqual({
+      ...seen,
+      cancelled: true,
+      ends_at: iso(NOW + HOUR),
+      resumable: true,
+    });
+    expect(currentOrderOf([{ ...order, isCancelled: true }])).toEqual({
+      ...seen,
+      cancelled: true,
+      ends_at: iso(NOW + DAY),
+    });
+    expect(currentOrderOf([{ ...ending, provider: 'none' }])).toMatchObject({
+      paid_by: 'invoice',
+      resumable: false,
+      portal: false,
+    });
   });
 
   test('has the tier of its order, or the effect of on_lapse', () => {
