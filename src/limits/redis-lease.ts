@@ -75,10 +75,10 @@ export class OwnLeases {
    * Renews all leases, until Redis is down. A lease may be settled during its renewal: Redis executes both in the order in which they
    * were sent. Never rejects.
    */
-  async renewAll(calls: ReserveCalls, isUp: () => boolean): Promise<void> {
+  async renewAll(calls: Pick<ReserveCalls, 'call'>, isUp: () => boolean): Promise<void> {
     let sent: Promise<unknown>[] = [];
     for (const [first, ...rest] of this.parts(MAX_BATCH)) {
-      if (!isUp()) return;
+      if (!isUp()) break;
       sent.push(calls.call(first.scopes, ['renew', first.member, ...rest.map(({ member }) => member)]));
       if (sent.length < MAX_BATCH) continue;
       await Promise.allSettled(sent);

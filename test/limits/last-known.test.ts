@@ -2,9 +2,10 @@
 import { expect, test } from 'vitest';
 import { LIMITS } from '../../src/config/limit-table.ts';
 import { utcDateAt } from '../../src/limits/calendar.ts';
-import { LastKnownCounters, shareOf } from '../../src/limits/last-known.ts';
+import { LastKnown, LastKnownCounters, shareOf } from '../../src/limits/last-known.ts';
 import { NO_AMOUNTS } from '../../src/limits/limiter.ts';
-import { tokensOnly } from './of-holder.ts';
+import { makeScopes } from '../../src/limits/scope.ts';
+import { holderScope, tokensOnly } from './of-holder.ts';
 
 const LEASE_MS = 60_000;
 const WALL_MS = Date.UTC(2030, 0, 31, 12);
@@ -37,6 +38,9 @@ test('requests of others run until their leases end, those of this process until
 });
 
 test('tokens are corrected by what was used, and never negative; requests stay', () => {
+  const cheap = lastKnown(1);
+  cheap.settled(tokensOnly(2), tokensOnly(1));
+  expect(countsAt(cheap, 0)).toMatchObject({ tokens_per_day: 6, cost_per_day: 4, cost_per_month: 4 });
   const known = lastKnown(1);
   known.settled(tokensOnly(5), tokensOnly(1));
   expect(countsAt(known, 0)).toMatchObject({
@@ -64,6 +68,47 @@ test('each window counts until it ends; days and months only where their totals 
     tokens_per_day: 0,
     tokens_per_month: 0,
   });
+});
+
+test('a scope is compared with the store some seconds after it was met, then at intervals, and when Redis is back', () => {
+  let now = 100.5;
+  const [counted, other] = [holderScope('a', { requests_per_day: 9 }), holderScope('b', { concurrency: 9 })];
+  const scopes = makeScopes('a', [counted, other]);
+  const due: unknown[] = [];
+  const known = new LastKnown({
+    leaseMs: LEASE_MS,
+    checkMs: 9000,
+    now: () => now,
+    runningIn: (scope) => (scope === counted.id ? 3 : 0),
+    onDue: (...args) => due.push(args),
+  });
+  const usage = { wallMs: WALL_MS, date, windowLeftMs: 20_000, counts: LIMITS.map(() => 7) };
+  const remember = (isProvisional = false) => {
+    const states = [counted, other].map(() => ({ usage, isProvisional }));
+    known.remember(scopes, { verdicts: [], begun: '', tags: '', scopes: states });
+    return known.of(counted.id);
+  };
+  expect(known.of(counted.id)).toBeUndefined();
+  expect(remember()).toMatchObject({ hasTotals: true, windowEndsAt: 20_100, checkAt: 5100.5 });
+  expect(known.of(other.id)).toMatchObject({ hasTotals: false, checkAt: 5100.5 });
+  const last = known.of(counted.id);
+  expect(last && countsAt(last, 100 + LEASE_MS)['concurrency']).toBe(3);
+  now = 5100.9;
+  expect([remember()?.checkAt, due]).toEqual([5100.5, []]);
+  now = 5101;
+  expect([remember(true)?.hasTotals, due]).toEqual([false, []]);
+  expect([remember()?.checkAt, due]).toEqual([5101 + 9000, [[scopes, 0]]]);
+  expect([remember()?.checkAt, due.length]).toEqual([5101 + 9000, 1]);
+  known.doubt();
+  expect(known.of(counted.id)?.checkAt).toBe(5101 + 5000);
+});
+
+test('the rest of a division is for other replicas in other scopes', () => {
+  const scopes = Array.from({ length: 50 }, (_, number) => `scope ${number}`);
+  for (const index of [0, 1, 2]) {
+    const sum = scopes.reduce((total, scope) => total + shareOf(1, scope, { index, count: 3 }), 0);
+    expect(sum > 5 && sum < 30).toBe(true);
+  }
 });
 
 test('the shares of all replicas add up to what is left', () => {

@@ -1,7 +1,16 @@
 // The leases of a process by scope, and what a change of a lease is checked against.
 import { describe, expect, test } from 'vitest';
 import { utcDateAt } from '../../src/limits/calendar.ts';
-import { checksOfChange, OwnLeases, RedisLease } from '../../src/limits/redis-lease.ts';
+import {
+  checksOfChange,
+  LeaseIds,
+  leaseIdOf,
+  MAX_BATCH,
+  OwnLeases,
+  pendingReleaseOf,
+  RedisLease,
+  usageReleaseOf,
+} from '../../src/limits/redis-lease.ts';
 import { leaseMemberOf } from '../../src/limits/reserve-answer.ts';
 import { makeScope, makeScopes } from '../../src/limits/scope.ts';
 
@@ -57,6 +66,77 @@ describe('the leases of a process', () => {
     const all = Array.from({ length: 5 }, () => leaseOf('slot', 'a'));
     for (const lease of all) leases.add(lease);
     expect([...leases.parts(2)]).toEqual([all.slice(0, 2), all.slice(2, 4), all.slice(4)]);
+  });
+});
+
+describe('the renewal of all leases', () => {
+  const leasesOf = (slots: number, each: number) => {
+    const leases = new OwnLeases();
+    for (let number = 0; number < slots * each; number += 1)
+      leases.add(new RedisLease(scopesOf(`${number % slots}`, 'a'), `${number}:1`, AMOUNTS, () => undefined));
+    return leases;
+  };
+
+  test('is a call for each slot and part, and a failed one is left to the next time', async () => {
+    const sent: (readonly unknown[])[] = [];
+    const call = async (scopes: { readonly slot: string }, args: readonly unknown[]) => {
+      sent.push([scopes.slot, ...args]);
+      throw new Error('away');
+    };
+    await leasesOf(1, MAX_BATCH + 2).renewAll({ call }, () => true);
+    const members = Array.from({ length: MAX_BATCH + 2 }, (_, number) => `${number}:1`);
+    expect(sent).toEqual([
+      ['0', 'renew', ...members.slice(0, MAX_BATCH)],
+      ['0', 'renew', ...members.slice(MAX_BATCH)],
+    ]);
+    await leasesOf(3, 1).renewAll({ call }, () => sent.length < 4);
+    expect(sent.slice(2)).toEqual([
+      ['0', 'renew', '0:1'],
+      ['1', 'renew', '1:1'],
+    ]);
+  });
+
+  test('has no more calls at once than a batch', async () => {
+    let [running, most, all] = [0, 0, 0];
+    const call = async () => {
+      all += 1;
+      running += 1;
+      most = Math.max(most, running);
+      await new Promise(setImmediate);
+      running -= 1;
+    };
+    await leasesOf(2 * MAX_BATCH + 1, 1).renewAll({ call }, () => true);
+    expect([most, all, running]).toEqual([MAX_BATCH, 2 * MAX_BATCH + 1, 0]);
+  });
+});
+
+test('ids of leases are counted, and differ between processes', () => {
+  const [one, other] = [new LeaseIds(), new LeaseIds()];
+  const [first = '', second] = [one.next(), one.next()];
+  expect(first).toMatch(/^[0-9a-f]{16}\.1$/);
+  expect([second, leaseIdOf(`${first}:5:7`), leaseIdOf(first)]).toEqual([
+    first.replace(/1$/, '2'),
+    first,
+    first,
+  ]);
+  expect(other.next()).not.toBe(first);
+});
+
+test('a release of a lease counts what it used; one known by its id alone, as use', () => {
+  const scopes = scopesOf('slot', 'a');
+  const used = { tokens: 1, cost: 2 };
+  const release = (member: string) =>
+    pendingReleaseOf(new RedisLease(scopes, member, AMOUNTS, () => {}), used);
+  const NONE = { since: 0, requests: 0, amounts: { tokens: 0, cost: 0 } };
+  const whole = { scopes, member: 'id:1', amounts: used, requests: 0, orElse: 'real', recent: NONE };
+  expect(release('id:1')).toEqual(whole);
+  expect(release('id')).toEqual({ ...whole, member: 'id', orElse: 'use' });
+  expect(usageReleaseOf(scopes, '', 3, used, 40)).toEqual({
+    ...whole,
+    member: '',
+    requests: 3,
+    orElse: 'use',
+    recent: { since: 40, requests: 3, amounts: used },
   });
 });
 
