@@ -1,5 +1,6 @@
 // Reports of state changes: one line and one event each, limited for each upstream, and no key in them.
-import { expect, test } from 'vitest';
+import { hostname } from 'node:os';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import type { UpstreamEvent } from '../../src/store/upstream-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { StateLog } from '../../src/upstream/state/state-log.ts';
@@ -40,11 +41,37 @@ test('a change is a line with its reason, and an event', async () => {
     { level: 'warn', upstream: 'u', reason: 'upstream_rate_limited', for_ms: 1501 },
     { level: 'info', upstream: 'u', reason: '2 checks in a row succeeded' },
   ]);
+  for (const line of lines()) expect(line).not.toHaveProperty('suppressed');
   expect(store.events).toMatchObject([
     { upstream: 'u', what: 'cooling_down', reason: 'upstream_rate_limited', actor: null },
     { upstream: 'u', what: 'healthy', model: null },
   ]);
   expect(JSON.stringify([lines(), store.events])).not.toContain(key);
+});
+
+test.each([
+  ['breaker open', 'warn', 'circuit breaker opened; requests go to other targets'],
+  ['breaker half_open', 'info', 'circuit breaker half open'],
+  ['breaker closed', 'info', 'circuit breaker closed; the target gets requests again'],
+  ['cooling_down', 'warn', 'target in a cool-down, because it is rate limited or asked for a wait'],
+  ['cooled_down', 'info', 'cool-down of a target is over'],
+  ['unhealthy', 'warn', 'health check of an upstream fails; its targets are tried last'],
+  ['disabled', 'info', 'upstream disabled; it gets no new requests'],
+  ['enabled', 'info', 'upstream enabled; it gets requests again'],
+  ['healthy', 'info', 'health check of an upstream succeeds again'],
+] as const)('the change %s is written within a second', async (what, level, msg) => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const { store, lines, log } = setting();
+  log.report({ upstream: 'u', what, reason: 'why' });
+  await vi.advanceTimersByTimeAsync(999);
+  expect(store.events).toEqual([]);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(store.events).toMatchObject([{ what, replica: `${hostname()}:${process.pid}` }]);
+  log.report({ upstream: 'u', what, reason: 'again' });
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(store.events).toHaveLength(2);
+  expect(lines()[0]).toMatchObject({ level, msg });
 });
 
 test('an upstream that flaps is limited, another one is not', async () => {
@@ -69,8 +96,9 @@ test('events of a moment without the store are written later, up to a bound', as
   }
   await log.close();
   expect(store.events).toEqual([]);
+  log.report({ upstream: 'u', what: 'healthy', reason: 'last' });
   store.isAway = false;
   await log.close();
   expect(store.events).toHaveLength(256);
-  expect([store.events.at(0)?.reason, store.events.at(-1)?.reason]).toEqual(['44', '299']);
+  expect([store.events.at(0)?.reason, store.events.at(-1)?.reason]).toEqual(['45', 'last']);
 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { UsageRow } from '../../src/store/usage-record.ts';
+import { type UsageRow, usageSums } from '../../src/store/usage-record.ts';
 import {
   outboxColumns,
   readLine,
@@ -79,7 +79,12 @@ describe('a record', () => {
     const [row] = rowsOf(
       record({ usage: undefined, isEstimated: true, costNanos: undefined, ttftMs: undefined }),
     );
-    expect(row?.sums).toMatchObject({ requests: 1, prompt: 0, estimated: 0, priced: 0, ttft_count: 0 });
+    expect(row?.sums).toEqual({
+      ...usageSums(() => 0),
+      requests: 1,
+      attempts: 1,
+      duration_ms: 1234,
+    });
     expect(rowsOf(record({ isEstimated: true }))[0]?.sums.estimated).toBe(1);
   });
 
@@ -95,6 +100,23 @@ describe('a record', () => {
     });
     const more = { prompt: 10, completion: 5, cached: 50, reasoning: 50 };
     expect(rowsOf(record({ usage: more }))[0]?.sums).toMatchObject({ cached: 10, reasoning: 5 });
+  });
+
+  test('has texts of bounded length', () => {
+    const long = 'x'.repeat(300);
+    const texts = { holderId: long, prefix: long, model: long, upstream: long, teamId: long, target: long };
+    const [row] = rowsOf(record({ ...texts, endpoint: long }));
+    const { hour: _hour, tier: _tier, sums: _sums, ...kept } = row ?? expect.fail();
+    expect(Object.fromEntries(Object.entries(kept).map(([name, text]) => [name, text.length]))).toEqual({
+      holderId: 64,
+      prefix: 16,
+      model: 256,
+      upstream: 128,
+      teamId: 64,
+      target: 256,
+      endpoint: 64,
+    });
+    expect(rowsOf(record({ teamId: 'team-1' }))[0]?.teamId).toBe('team-1');
   });
 
   test('with texts that databases reject is made valid', () => {
