@@ -8,7 +8,7 @@ import { answerError } from '../../src/http/exchange/response-writer.ts';
 import { InnerRequest } from '../../src/realtime/responses/inner-request.ts';
 import { until } from '../helpers/wait.ts';
 
-function begin(streamId?: string) {
+function begin(streamId?: string, body = Buffer.from('{"a":1}')) {
   const request = {
     headers: { 'user-agent': 'a', 'sec-websocket-key': 'b' },
     method: 'GET',
@@ -19,7 +19,7 @@ function begin(streamId?: string) {
   const inner = new InnerRequest({
     outer,
     authorization: 'Bearer k',
-    body: Buffer.from('{"a":1}'),
+    body,
     streamId,
     write(more, done) {
       messages.push(...more.map((each) => JSON.parse(each.toString())));
@@ -93,4 +93,17 @@ test('an error of the gateway within a stream gets a status', async () => {
   inner.response.end(`data: ${JSON.stringify(own)}\n\n`);
   await until(() => messages.length === 1, 'the event');
   expect(messages).toEqual([{ ...own, status: 502, stream_id: 'lane' }]);
+});
+
+test('a large body comes in pieces as from a connection, at the pace of its reader', async () => {
+  const body = Buffer.from(JSON.stringify({ a: 'x'.repeat(1_000_000) }));
+  const { inner } = begin(undefined, body);
+  const pieces: Buffer[] = [];
+  for await (const piece of inner.request) {
+    pieces.push(piece);
+    expect(inner.request.readableLength).toBeLessThan(200_000);
+  }
+  expect(Buffer.concat(pieces).equals(body)).toBe(true);
+  expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThan(200_000);
+  inner.destroy();
 });

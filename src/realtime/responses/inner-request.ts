@@ -12,6 +12,7 @@ const HEAD_END = '\r\n\r\n';
 /** Headers that belong to the handshake or to the connection, and other forms of the key. */
 const OWN =
   /^(?:sec-websocket-|connection$|upgrade$|content-|transfer-encoding$|expect$|x-request-id$|(?:x-)?api-key$)/;
+const PIECE_BYTES = 64 * 1024;
 /** Headers of an error that its event repeats. */
 const REPEATED = ['retry-after', 'retry-after-ms'] as const;
 
@@ -67,7 +68,7 @@ export class InnerRequest {
 
   #makeRequest(): IncomingMessage {
     const { outer, authorization, body } = this.#options;
-    const request = new IncomingMessage(this.#socket);
+    const request = new EventMessage(this.#socket, body);
     const kept = Object.entries(outer.request.headers).filter(([name]) => !OWN.test(name));
     request.headers = {
       ...Object.fromEntries(kept),
@@ -82,8 +83,6 @@ export class InnerRequest {
     request.httpVersionMajor = 1;
     request.httpVersionMinor = 0;
     request.complete = true;
-    request.push(body);
-    request.push(null);
     return request;
   }
 
@@ -136,6 +135,22 @@ export class InnerRequest {
     const text = Buffer.concat(this.#body).toString();
     const event = errorAnswer(this.#status, text, Object.fromEntries(headers), this.#options.streamId);
     this.#options.write([event], done);
+  }
+}
+
+/** A request whose body comes in pieces as from a connection, because large bodies are paced by their pieces. */
+class EventMessage extends IncomingMessage {
+  #rest: Buffer;
+
+  constructor(socket: Socket, body: Buffer) {
+    super(socket);
+    this.#rest = body;
+  }
+
+  override _read(): void {
+    this.push(this.#rest.subarray(0, PIECE_BYTES));
+    this.#rest = this.#rest.subarray(PIECE_BYTES);
+    if (this.#rest.length === 0) this.push(null);
   }
 }
 
