@@ -373,6 +373,23 @@ describe('a realtime session', () => {
     socket.destroy();
   });
 
+  test('is opened for a target in absolute form, whose model and path are read', async () => {
+    const next = upstream.next();
+    const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
+    const chunks: Buffer[] = [];
+    socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+    const absolute = handshake(key).replace('GET /', 'GET http://gateway.example/');
+    socket.write(Buffer.concat([Buffer.from(absolute), textFrame('{"type":"x"}', true)]));
+    const session = await within(next, 'the session');
+    await until(() => session.messages.length === 1, 'the frame');
+    expect(session.messages).toEqual([{ text: '{"type":"x"}', binary: false }]);
+    expect(session.request.url).toBe('/v1/realtime?api-version=1&model=upstream-model');
+    expect(session.request.headers.host).toBe(new URL(upstream.baseUrl).host);
+    await until(() => Buffer.concat(chunks).toString('latin1').startsWith('HTTP/1.1 101 '), 'the 101');
+    socket.destroy();
+    await session.closed;
+  });
+
   test('that is rejected answers a client that has already sent much', async () => {
     const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
     const chunks: Buffer[] = [];
