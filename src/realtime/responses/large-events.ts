@@ -1,9 +1,12 @@
 // Turns for large events of clients, which take memory before a response of theirs is limited: of each holder, a few arrive at once, over
 // all its connections. The others are not read meanwhile.
 
+import { startDeadline } from '../../deadline.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 
 const MAX_AT_ONCE = 4;
+/** As within a body. */
+const SILENCE_MS = 30_000;
 
 interface Turn {
   readonly onTurn: () => void;
@@ -33,34 +36,62 @@ export class LargeEvents {
   }
 }
 
+interface TurnEvents {
+  /** More may be read. */
+  onTurn(): void;
+  /** Nothing of the event has arrived for 30 s. */
+  onSilence(): void;
+}
+
 /** The turn of the event that arrives on one connection. */
 export class LargeEventTurn {
   readonly #enter: (onTurn: () => void) => () => void;
-  readonly #onTurn: () => void;
+  readonly #client: { isPaused(): boolean };
+  readonly #events: TurnEvents;
   #leave: (() => void) | undefined;
+  #stopSilence = () => {};
   /** Nothing more of it may be read. */
   isHeld = false;
 
-  /** @param enter as `LargeEvents.enter`, of the holder @param onTurn called when more may be read */
-  constructor(enter: (onTurn: () => void) => () => void, onTurn: () => void) {
+  /** @param enter as `LargeEvents.enter`, of the holder @param client the connection */
+  constructor(
+    enter: (onTurn: () => void) => () => void,
+    client: { isPaused(): boolean },
+    events: TurnEvents,
+  ) {
     this.#enter = enter;
-    this.#onTurn = onTurn;
+    this.#client = client;
+    this.#events = events;
   }
 
   /** @param bytes of the event, as far as they are announced */
   watch(bytes: number): void {
-    if (bytes <= LARGE_BODY) this.end();
-    else if (this.#leave === undefined) {
-      this.isHeld = true;
-      this.#leave = this.#enter(() => {
-        this.isHeld = false;
-        this.#onTurn();
-      });
+    if (bytes <= LARGE_BODY) {
+      this.end();
+      return;
     }
+    this.#watchSilence();
+    if (this.#leave !== undefined) return;
+    this.isHeld = true;
+    this.#leave = this.#enter(() => {
+      this.isHeld = false;
+      this.#events.onTurn();
+    });
+  }
+
+  /** Who stops sending must not keep the turn of others. */
+  #watchSilence(): void {
+    this.#stopSilence();
+    this.#stopSilence = startDeadline(SILENCE_MS, () => {
+      // What is not read cannot arrive.
+      if (this.#client.isPaused()) this.#watchSilence();
+      else this.#events.onSilence();
+    });
   }
 
   /** The event has arrived, or the connection has ended. */
   end(): void {
+    this.#stopSilence();
     this.#leave?.();
     this.#leave = undefined;
     this.isHeld = false;

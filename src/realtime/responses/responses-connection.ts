@@ -71,7 +71,10 @@ export class ResponsesConnection {
   constructor(options: ConnectionOptions) {
     this.#options = options;
     this.#client = options.upgrade.socket;
-    this.#large = new LargeEventTurn(options.enterLarge, () => this.#next());
+    this.#large = new LargeEventTurn(options.enterLarge, this.#client, {
+      onTurn: () => this.#next(),
+      onSilence: () => this.close(1008, 'request_timeout', new GatewayError('request_timeout')),
+    });
     this.#reader = new WebSocketFrameReader(
       {
         onText: (text) => this.#onText(text),
