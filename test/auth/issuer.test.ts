@@ -84,12 +84,22 @@ describe('issuing', () => {
   });
 
   test('gives up after some draws, with a server error', async () => {
+    let draws = 0;
     await using setting = await openSetting({
       argon2: 'quick',
-      random: (size) => new Uint8Array(size).fill(7),
+      random: (size) => {
+        draws += 1;
+        return new Uint8Array(size).fill(7);
+      },
     });
     await setting.issue();
-    await expect(setting.issue()).rejects.toMatchObject({ code: 'store_unavailable', status: 503 });
+    expect(draws).toBe(1);
+    await expect(setting.issue()).rejects.toMatchObject({
+      code: 'store_unavailable',
+      status: 503,
+      message: 'The gateway cannot make a key at the moment.',
+    });
+    expect(draws).toBe(1 + 5);
   });
 
   test('issues another key for the same holder, even when its key has ended', async () => {
@@ -100,6 +110,60 @@ describe('issuing', () => {
     expect(more).toMatchObject({ holderId, tier: 'Pro' });
     expect(await outcome(setting.authenticator, more?.key)).toBe(more?.prefix);
     expect(await setting.issuer.issueFor(wrongKey().prefix)).toBeUndefined();
+  });
+
+  test('is in the history with who ordered it and why', async () => {
+    await using setting = await openSetting();
+    const { issuer, store } = setting;
+    const { prefix } = await issuer.issue({ tier: 'Pro', actor: 'operator:ann', reason: 'order 7' });
+    const more = await issuer.issueFor(prefix);
+    const lost = await issuer.issueFor(prefix, { reason: 'lost', actor: 'operator:bob' });
+    const plain = await issuer.issue({ tier: 'Pro' });
+    const issued = [prefix, more?.prefix, lost?.prefix, plain.prefix].map(async (each) => {
+      const [change] = each === undefined ? [] : await store.historyOf(each);
+      return [change?.reason, change?.actor];
+    });
+    expect(await Promise.all(issued)).toEqual([
+      ['order 7', 'operator:ann'],
+      [`for the holder of ${prefix}`, null],
+      [`for the holder of ${prefix}: lost`, 'operator:bob'],
+      [null, null],
+    ]);
+  });
+
+  test('is announced, as are rotations', async () => {
+    await using setting = await openSetting();
+    const { store, secret, hasher } = setting;
+    const changes: unknown[] = [];
+    const listener = {
+      changed: (change: unknown) => {
+        changes.push(change);
+        return true;
+      },
+      preload: () => undefined,
+      lost: () => undefined,
+      caughtUp: () => undefined,
+    };
+    const issuer = new KeyIssuer({ store, secret, hasher, listener });
+    const first = await issuer.issue({ tier: 'Pro' });
+    const second = await issuer.rotate(first, 3_600_000);
+    const third = await issuer.rotate(second);
+    const issued = ({ prefix, createdAt: at }: typeof first) => ({ prefix, kind: 'issued', version: 1, at });
+    expect(changes).toEqual([
+      issued(first),
+      { prefix: first.prefix, kind: 'changed', version: 2 },
+      issued(second),
+      { prefix: second.prefix, kind: 'rotated', version: 2, at: third.createdAt },
+      issued(third),
+    ]);
+    expect([Date.parse(second.validUntil ?? '') - Date.parse(second.createdAt), third.validUntil]).toEqual([
+      3_600_000,
+      null,
+    ]);
+    await expect(issuer.rotate(first)).rejects.toMatchObject({
+      code: 'key_already_rotated',
+      message: `This key was rotated already, and its successor is ${second.prefix}. Rotate that one instead.`,
+    });
   });
 });
 
