@@ -2,7 +2,13 @@ import { createHmac } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { inspect } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { isSameBytes, KeySecret, openSecret, SecretError } from '../../src/auth/hashing/hashing-secret.ts';
+import {
+  isSameBytes,
+  KeySecret,
+  openSecret,
+  SecretError,
+  trySecret,
+} from '../../src/auth/hashing/hashing-secret.ts';
 import { Key } from '../../src/auth/key/key.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { PinName, Store } from '../../src/store/store.ts';
@@ -34,10 +40,25 @@ describe('the secret', () => {
     expect(secret.digest(key)).toHaveLength(32);
   });
 
-  test('derives a different value for each use', () => {
+  test('derives a different value for each use, the same in every version, because stores have them', () => {
     const secret = new KeySecret('x');
-    const values = [secret.digest(key), secret.addressDigest(key.reveal()), secret.check()];
-    expect(new Set(values.map((value) => value.toString('hex'))).size).toBe(3);
+    const hmac = (text: string) => createHmac('sha256', 'x').update(text).digest();
+    expect([
+      secret.operatorDigest(key),
+      secret.addressDigest('192.0.2.1'),
+      secret.sealingKey(),
+      secret.recordDigest('a record'),
+      secret.check(),
+    ]).toEqual(
+      [
+        `operator ${key.reveal()}`,
+        'address 192.0.2.1',
+        'client secrets',
+        'record a record',
+        'secret check',
+      ].map(hmac),
+    );
+    expect(secret.csrfToken('session')).toBe(hmac('csrf session').toString('base64url'));
   });
 
   test('does not print itself', () => {
@@ -49,6 +70,7 @@ describe('the secret', () => {
     ]) {
       expect(shown).not.toContain('very-secret');
     }
+    expect([inspect({ secret }), JSON.stringify(secret)]).toEqual(['{ secret: KeySecret }', '"KeySecret"']);
   });
 
   test('cannot be empty', () => {
@@ -121,12 +143,14 @@ describe('without a configured secret', () => {
     await expect(openSecret(undefined, config(), store)).rejects.toThrow(/is empty/);
     rmSync(file);
     mkdirSync(file);
-    await expect(openSecret(undefined, config(), store)).rejects.toThrow(SecretError);
+    await expect(openSecret(undefined, config(), store)).rejects.toThrow(/^cannot read .*\.secret: EISDIR/);
   });
 
   test('a file that cannot be created is an error that names the alternative', async () => {
     const elsewhere = { kind: 'sqlite', path: dir.file('no/such/folder/keys.db') } as const;
-    await expect(openSecret(undefined, elsewhere, store)).rejects.toThrow(/set `secret` instead/);
+    await expect(openSecret(undefined, elsewhere, store)).rejects.toThrow(
+      /^cannot create .*keys\.db\.secret: ENOENT.*; set `secret` instead$/,
+    );
   });
 
   test('is required for a store that is not a file', async () => {
@@ -145,10 +169,22 @@ describe('a configured secret', () => {
     await openSecret('the first one', config(), store);
     const refused = openSecret('the second one', config(), store);
     await expect(refused).rejects.toThrow(SecretError);
-    await expect(refused).rejects.toThrow(/`secret` differs from the one/);
+    await expect(refused).rejects.toThrow(/^`secret` differs from the one.*; set the previous secret /);
     await expect(refused).rejects.not.toThrow(/second one/);
     await openSecret('the first one', config(), store);
   });
+});
+
+test('a trial says what a start would, and writes nothing', async () => {
+  const check = (secret: string) => new KeySecret(secret).check();
+  await trySecret('x', config(), check('x'));
+  await expect(trySecret('x', config(), check('y'))).rejects.toThrow(/`secret` differs/);
+  await trySecret('x', config(), undefined);
+  const before = readdirSync(dir.path);
+  await trySecret(undefined, config(), undefined);
+  await trySecret(undefined, { kind: 'sqlite', path: dir.file('none/keys.db') }, undefined);
+  await expect(trySecret(undefined, config(), check('x'))).rejects.toThrow(/is missing/);
+  expect(readdirSync(dir.path)).toEqual(before);
 });
 
 test('bytes of different lengths, contents and classes are compared', () => {
