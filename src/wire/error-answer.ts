@@ -166,17 +166,19 @@ function statusIn(level: unknown): number | undefined {
 /** The message in a text, an object or a list: `{"detail":[{"loc":["body","n"],"msg":"..."}]}`. */
 function textIn(value: unknown, level = 0): string {
   if (typeof value === 'string') return value;
-  if (level >= MAX_LEVEL) return '';
+  if (level >= MAX_LEVEL || typeof value !== 'object') return '';
   if (Array.isArray(value)) {
     return value
       .map((each) => textIn(each, level + 1))
       .filter((text) => text !== '')
       .join('; ');
   }
-  const [text = ''] = TEXTS.map((name) => {
+  let text = '';
+  for (const name of TEXTS) {
     const member = memberOf(value, name);
-    return textIn(member, level + 1) || (name === 'errors' ? textsByField(member, level + 1) : '');
-  }).filter((found) => found !== '');
+    text = textIn(member, level + 1) || (name === 'errors' ? textsByField(member, level + 1) : '');
+    if (text !== '') break;
+  }
   const place = memberOf(value, 'loc');
   return text !== '' && Array.isArray(place) ? `${place.join('.')}: ${text}` : text;
 }

@@ -256,6 +256,28 @@ describe('what the client reads', () => {
   });
 });
 
+test.each([
+  '{"error":{"message":"Rate limit reached","type":"requests","param":null,"code":"rate_limit_exceeded"}}',
+  '{"errors":{"errors":{"errors":{}}}}',
+  'busy',
+])('an error is read in about the time that its text needs: %s', (text) => {
+  const body = Buffer.from(text);
+  const timeOf = (run: () => void): number => {
+    const before = process.hrtime.bigint();
+    for (let i = 0; i < 50; i += 1) run();
+    return Number(process.hrtime.bigint() - before);
+  };
+  // The same text many times, because one is read too quickly to be measured.
+  const plain = () => {
+    for (let i = 0; i < 50; i += 1) JSON.stringify(text.split('').reverse());
+  };
+  const rounds = Array.from(
+    { length: 5 },
+    () => timeOf(() => judgeErrorResponse(429, {}, body)) / timeOf(plain),
+  );
+  expect(Math.min(...rounds)).toBeLessThan(10);
+});
+
 test('docs/relay.md has the table (node tools/answer-classes.ts docs/relay.md)', () => {
   const page = readFileSync(new URL('../../docs/relay.md', import.meta.url), 'utf8');
   expect(fillAnswerClasses(page)).toBe(page);
