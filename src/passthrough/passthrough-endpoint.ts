@@ -30,6 +30,7 @@ import { fieldsOf } from './form-fields.ts';
 import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { GoneObjects, type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
+import { type StreamedBody, streamedBody } from './passthrough-pipe.ts';
 import { CallFailure, sendCall } from './passthrough-request.ts';
 
 /** Maximum bytes of answers that are read before they are returned. */
@@ -60,7 +61,7 @@ interface Call
 
 /** A call that refers to the holder's objects alone. */
 interface CheckedCall {
-  readonly body: Buffer | { readonly limit: number };
+  readonly body: Buffer | StreamedBody;
   /** Objects whose content the call shows, or puts where it can be read. */
   readonly shown: ReadonlySet<string>;
 }
@@ -168,9 +169,8 @@ export class Passthrough {
     const { body: kind } = found.operation;
     if (kind === 'stream') {
       await objects.check(finder);
-      const declared = exchange.request.headers['content-length'];
-      if (declared !== undefined && Number(declared) > maxUpload) throw bodyTooLarge(maxUpload);
-      return { body: { limit: maxUpload }, shown: NONE };
+      const confirm = () => identify(this.#options.authenticator, exchange);
+      return { body: streamedBody(exchange, maxUpload, confirm), shown: NONE };
     }
     if (!hasBody(exchange)) {
       await objects.check(finder);

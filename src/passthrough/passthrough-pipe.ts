@@ -34,8 +34,30 @@ interface PipeOrder {
   readonly isKept?: boolean | undefined;
 }
 
-/** The whole body, a body that is made while it is sent, or the maximum size of the client's body, which is streamed. */
-export type PipedBody = Buffer | Readable | { readonly limit: number };
+/** The client's body, which is streamed. */
+export interface StreamedBody {
+  /** As announced, in bytes. */
+  readonly size: number | undefined;
+  /** Maximum size in bytes. */
+  readonly limit: number;
+  /** Called before the last bytes; an error ends the call. */
+  readonly confirm: () => unknown;
+}
+
+/** @throws GatewayError request_too_large for an announced size */
+export function streamedBody(
+  { request }: Exchange,
+  limit: number,
+  confirm: StreamedBody['confirm'],
+): StreamedBody {
+  const { 'content-length': declared } = request.headers;
+  const size = declared === undefined ? undefined : Number(declared);
+  if (size !== undefined && size > limit) throw bodyTooLarge(limit);
+  return { size, limit, confirm };
+}
+
+/** The whole body, a body that is made while it is sent, or the client's. */
+export type PipedBody = Buffer | Readable | StreamedBody;
 
 /** An answer whose head has arrived. */
 export interface PipedAnswer {
@@ -53,31 +75,40 @@ export function pipe(order: PipeOrder): Promise<PipedAnswer> {
   return new Pipe(order).begin();
 }
 
-/** Counts the client's bytes, enforces the limit, and records when the last ones arrived. */
+/** Counts the client's bytes, enforces the limit, has the last ones confirmed, and records when they arrived. */
 class Counted extends Transform {
-  readonly #limit: number;
-  readonly #onTooLarge: () => void;
+  readonly #body: StreamedBody;
+  readonly #onFault: (error: unknown) => void;
   readonly #work = new BodyPacing();
   size = 0;
   movedAt = performance.now();
 
-  constructor(limit: number, onTooLarge: () => void) {
+  constructor(body: StreamedBody, onFault: (error: unknown) => void) {
     super();
-    this.#limit = limit;
-    this.#onTooLarge = onTooLarge;
+    this.#body = body;
+    this.#onFault = onFault;
     this.on('error', () => undefined);
   }
 
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     this.size += chunk.length;
     this.movedAt = performance.now();
-    if (this.size > this.#limit) {
-      this.#onTooLarge();
+    if (this.size > this.#body.limit) {
+      this.#onFault(bodyTooLarge(this.#body.limit));
       return;
     }
     this.#work.record(chunk.length);
-    if (this.#work.isDue) this.#work.pause(() => done(null, chunk));
+    if (this.size === this.#body.size) this.#confirm(() => done(null, chunk));
+    else if (this.#work.isDue) this.#work.pause(() => done(null, chunk));
     else done(null, chunk);
+  }
+
+  override _flush(done: TransformCallback): void {
+    this.#confirm(() => done());
+  }
+
+  #confirm(then: () => void): void {
+    Promise.resolve().then(this.#body.confirm).then(then, this.#onFault);
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
@@ -167,7 +198,7 @@ class Pipe {
     const { exchange, body } = this.#order;
     if (Buffer.isBuffer(body)) return Readable.from(body.length === 0 ? [] : [body]);
     if (body instanceof Readable) return body.on('error', this.#onBodyError);
-    const counted = new Counted(body.limit, () => this.#fail(bodyTooLarge(body.limit)));
+    const counted = new Counted(body, (error) => this.#fail(wrapError(error, 'internal_error')));
     this.#counted = counted;
     const { request, response } = exchange;
     // RFC 9110, 10.1.1: sent only now, when the request can no longer be rejected before its body.

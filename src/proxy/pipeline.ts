@@ -156,6 +156,7 @@ export class Pipeline {
         rules,
         limit: config.max_body,
         room: this.#options.room,
+        confirm: () => identify(authenticator, exchange),
         watched: routes.watched,
         isChanged: (model) =>
           routes.find(exchange.deployment ?? model)?.targets.some(({ edits }) => edits !== undefined) ===

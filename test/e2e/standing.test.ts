@@ -35,7 +35,7 @@ beforeEach(async () => {
       config: {
         upstreams: { up: { base_url: upstream.baseUrl } },
         models: { m: { targets: [{ upstream: 'up', model: 'm' }] } },
-        passthrough: { upstream: 'up', paths: ['/v1/vector_stores'] },
+        passthrough: { upstream: 'up', paths: ['/v1/files', '/v1/vector_stores'] },
         tiers: { Free: { requests_per_minute: 4, concurrency: 2 }, Lite: {}, Pro: {} },
       },
     }),
@@ -160,5 +160,40 @@ test.each([
     const rejected = await client.response();
     expect([rejected.status, codeOf(rejected)]).toEqual([status, code]);
     expect(upstream.requests.length).toBe(0);
+  },
+);
+
+/** A form with a file of this size behind its fields. */
+function formOf(field: string, value: string, size: number): string {
+  const part = (about: string, content: string) =>
+    `--b\r\ncontent-disposition: form-data; ${about}\r\n\r\n${content}\r\n`;
+  return `${part(`name="${field}"`, value)}${part('name="file"; filename="a.wav"', 'x'.repeat(size))}--b--\r\n`;
+}
+
+test.each([
+  ['a form', '/v1/audio/transcriptions', formOf('model', 'm', 100), true],
+  ['a form that is forwarded meanwhile', '/v1/audio/transcriptions', formOf('model', 'm', 3e6), true],
+  ['the same without a length', '/v1/audio/transcriptions', formOf('model', 'm', 3e6), false],
+  ['a file', '/v1/files', formOf('purpose', 'batch', 100_000), true],
+  ['a file without a length', '/v1/files', formOf('purpose', 'batch', 100_000), false],
+])(
+  'while %s arrives the key is revoked, and the upstream gets no whole request',
+  async (_, path, body, hasLength) => {
+    const key = await gateway.issueKey('Pro');
+    using client = await gateway.connect();
+    const chunkOf = (text: string) => (hasLength ? text : `${text.length.toString(16)}\r\n${text}\r\n`);
+    const framing = hasLength ? `content-length: ${body.length}` : 'transfer-encoding: chunked';
+    await client.write(
+      `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-type: multipart/form-data; boundary=b\r\n${framing}\r\nexpect: 100-continue\r\n\r\n`,
+    );
+    await until(() => client.received.bytes.includes('100 Continue'), 'the check of the key');
+    await client.write(chunkOf(body.slice(0, -20)));
+    if (body.length > 10_000) await until(() => upstream.requests.length > 0, 'the beginning of the call');
+    await desk('revoke', key.slice(0, 8), '--reason', 'left');
+    await until(async () => (await statusOf(gateway.url, key)) === 401, 'the change');
+    await client.write(`${chunkOf(body.slice(-20))}${hasLength ? '' : '0\r\n\r\n'}`);
+    const rejected = await client.response();
+    expect([rejected.status, codeOf(rejected)]).toEqual([401, 'invalid_api_key']);
+    expect(upstream.requests.filter((request) => request.complete)).toEqual([]);
   },
 );

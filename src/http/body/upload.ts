@@ -14,6 +14,8 @@ export interface UploadWatcher {
   push(piece: Buffer): void;
   /** The body is complete. */
   end(): void;
+  /** Called before the last bytes of a body that is forwarded while it arrives; an error ends the upload. */
+  confirm?(): unknown;
   /** End offset of what must be known before the body can be sent, in bytes; undefined until it has arrived. */
   readonly knownAt: number | undefined;
 }
@@ -97,6 +99,7 @@ export class Upload {
       return Promise.reject(bodyTooLarge(this.#limit));
     if (waitsForContinue(request) && hasBody(this.#exchange)) response.writeContinue();
     this.#state = 'buffering';
+    this.#exchange.hasLateBody = true;
     this.#exchange.onStop(this.#onStop);
     return new Promise((resolve, reject) => {
       this.#settle = (error) => (error === undefined ? resolve() : reject(error));
@@ -144,8 +147,12 @@ export class Upload {
     yield* this.#spool.pieces(splices);
     if (!this.#isLive) return undefined;
     void this.#spool.close();
-    for (let piece = await this.#next(); piece !== undefined; piece = await this.#next()) yield piece;
-    return undefined;
+    for (;;) {
+      const piece = await this.#next();
+      if (piece === undefined || this.#received === this.#expected) await this.#watcher.confirm?.();
+      if (piece === undefined) return undefined;
+      yield piece;
+    }
   }
 
   /** The next piece behind the buffered ones. */

@@ -59,6 +59,7 @@ export class FormFields implements UploadWatcher, PartListener, FormView {
   textBytes = 0;
   #isFile = false;
   bytesOf: () => number = () => 0;
+  confirm: () => unknown = () => undefined;
   /** Called when all fields are known. */
   onEnd: () => void = () => {};
 

@@ -26,6 +26,8 @@ interface FormRequestOptions {
   /** Of the whole body, in bytes. */
   readonly limit: number;
   readonly room: SpoolFiles;
+  /** Checks the key again before the end of a form that is forwarded while it arrives. */
+  readonly confirm: () => unknown;
   /** Fields that the configuration rejects; undefined for none. */
   readonly watched?: WatchedMembers | undefined;
   /** Whether a target of this model changes fields, which only a complete form shows. Default: never. */
@@ -60,12 +62,13 @@ export class FormRequest implements FormBody {
     }
   }
 
-  private constructor({ exchange, rules, limit, room, watched, isChanged }: FormRequestOptions) {
+  private constructor({ exchange, rules, limit, room, confirm, watched, isChanged }: FormRequestOptions) {
     this.contentType = exchange.request.headers['content-type'] ?? '';
     this.#boundary = boundaryOf(this.contentType);
     this.#fields = new FormFields(rules, this.#boundary, watched, isChanged);
     const upload = new Upload(exchange, limit, this.#fields, room);
     this.#upload = upload;
+    this.#fields.confirm = confirm;
     this.#fields.bytesOf = () => upload.size;
     this.facts = liveFacts(rules, this.#fields);
     this.#fields.onEnd = () => {
