@@ -244,7 +244,8 @@ export class Realtime {
       onEnd: (end) => {
         reservation.ended(end.outcome);
         recordSessionEnd(exchange, end, session);
-        metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
+        const isOfProtocol = end.code >= 1000 && end.code <= 1015;
+        metrics.realtimeEnds.inc({ by: end.by, code: isOfProtocol ? String(end.code) : 'other' });
         if (end.outcome === 'stream_incomplete')
           metrics.streamsBroken.inc({ upstream: upstreamName, cause: end.outcome });
       },

@@ -241,6 +241,20 @@ describe('a realtime session', () => {
     },
   );
 
+  test('counts codes that no Close may have as one', async () => {
+    const ended = (code: string) =>
+      gateway.metric(`tollgate_realtime_sessions_ended_total{by="client",code="${code}"}`);
+    const before = await ended('other');
+    for (const code of [0, 7, 999]) {
+      const { client, closed } = await open(gateway, upstream);
+      const { _socket: connection } = Object(client);
+      connection.write(Buffer.from([0x88, 0x82, 0, 0, 0, 0, code >> 8, code & 255]));
+      await closed;
+    }
+    await until(async () => (await ended('other')) === before + 3, 'the counts');
+    expect([await ended('0'), await ended('7'), await ended('999')]).toEqual([0, 0, 0]);
+  });
+
   test('forwards a Close without a code, and the bytes before it', async () => {
     const { session, messages, closed } = await open(gateway, upstream);
     for (let i = 0; i < 50; i++) session.socket.send(Buffer.alloc(10_000, i));
