@@ -188,6 +188,53 @@ describe('the usage of a session', () => {
     hear(event('input_audio_buffer.committed'));
     usage.end();
     expect(uses[1]?.tokens.prompt).toBeGreaterThanOrEqual(99);
+    const type = 'audio/pcmu';
+    hear(
+      event('session.updated', {
+        session: { audio: { input: { format: { type } }, output: { format: { type } } } },
+      }),
+    );
+    hear(event('response.created'));
+    hear(event('response.output_audio.delta', { delta: 'A'.repeat(10 * 8_000 * (4 / 3)) }));
+    usage.end();
+    expect(uses[2]?.tokens.completion).toBeGreaterThanOrEqual(199);
+  });
+
+  test('counts text as no sound, and at least a token for each event', () => {
+    const { usage, uses, hear } = reader();
+    expect(usage.awaitsUsage).toBe(false);
+    for (const _answer of [1, 2]) hear(event('response.created'));
+    for (const delta of ['a', 'b', 'c']) hear(event('response.output_text.delta', { delta }));
+    hear(event('conversation.item.input_audio_transcription.delta', { delta: 'd' }));
+    usage.end();
+    expect(usage.awaitsUsage).toBe(false);
+    usage.end();
+    expect(uses).toEqual([
+      { tokens: { prompt: 0, completion: 4, cached: 0, reasoning: 0 }, isEstimated: true },
+    ]);
+  });
+
+  test.each([
+    [
+      'reported as nothing',
+      responseDone(0, 0),
+      [{ tokens: { prompt: 0, completion: 0 }, isEstimated: false }],
+    ],
+    ['that failed before any output', event('response.done', { response: { status: 'failed' } }), []],
+  ])('of an answer %s', (_what, done, expected) => {
+    const { uses, hear, send } = reader();
+    send(said(WORDS));
+    hear(event('response.created'));
+    hear(done);
+    expect(uses).toMatchObject(expected);
+    expect(uses).toHaveLength(expected.length);
+  });
+
+  test('is nothing for an answer that was cancelled before anything was said', () => {
+    const { uses, hear } = reader();
+    hear(event('response.created'));
+    hear(event('response.done', { response: { status: 'cancelled' } }));
+    expect(uses).toEqual([]);
   });
 
   test('does not lose an answer that ends without a report, or with zeros', () => {
@@ -249,6 +296,7 @@ describe('the usage of a session', () => {
     send(event('response.create'));
     usage.end();
     expect(uses[1]?.tokens.prompt).toBeGreaterThanOrEqual(WORDS.length / BYTES_PER_TOKEN);
+    expect(uses[1]?.tokens.prompt).toBeLessThan(WORDS.length / 2);
   });
 
   describe('of a session that transcribes', () => {
@@ -273,6 +321,7 @@ describe('the usage of a session', () => {
       ],
       ['a duration', { type: 'duration', seconds: 60 }, { prompt: 600, completion: 0 }, 60_000],
       ['tokens of vLLM', { prompt_tokens: 7, completion_tokens: 2 }, { prompt: 7, completion: 2 }, undefined],
+      ['as many tokens', { prompt_tokens: 2, completion_tokens: 2 }, { prompt: 2, completion: 2 }, undefined],
     ])('is what is reported as %s, once', (_, usage, tokens, milliseconds) => {
       for (const isOld of [false, true]) {
         const it = begun(isOld);
