@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type UsageRow, usageSums } from '../../src/store/usage-record.ts';
 import {
+  isAmong,
   outboxColumns,
   readLine,
   readRow,
@@ -9,6 +10,7 @@ import {
   writeLine,
   writeRow,
 } from '../../src/usage/outbox/outbox-row.ts';
+import { exactAmount, exactPublicSums, publicSums } from '../../src/usage/records/public-sums.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import { UsageTotals } from '../../src/usage/records/usage-totals.ts';
 import { dayOf, daysBefore, hourOf } from '../../src/usage/records/utc-hours.ts';
@@ -125,6 +127,68 @@ describe('a record', () => {
     expect(row?.model).toHaveLength(256);
     expect(rowsOf(record({ model: 'v/😀' }))[0]?.model).toBe('v/😀');
   });
+});
+
+describe('sums as reports show them', () => {
+  const sums = { requests: 3, ttft_count: 2, duration_ms: 10, ttft_ms: 5, cost: 1_500_000_000, priced: 1 };
+  const all = (changed: Partial<typeof sums> = {}) => ({ ...usageSums(() => 0), ...sums, ...changed });
+  const exact = (changed: Partial<typeof sums> = {}) => {
+    const numbers = all(changed);
+    return usageSums((name) => BigInt(numbers[name]));
+  };
+
+  test('have averages in whole milliseconds, and the cost in units', () => {
+    const about = { requests: 3, cost: 1.5, average_duration_ms: 3, average_ttft_ms: 3 };
+    expect(publicSums(all())).toMatchObject(about);
+    expect(exactPublicSums(exact())).toMatchObject({
+      requests: 3n,
+      cost: '1.500000000',
+      average_duration_ms: 3n,
+      average_ttft_ms: 3n,
+    });
+  });
+
+  test('have no average of nothing, and no cost without a price', () => {
+    const nothing = { requests: 0, ttft_count: 0, priced: 0, cost: 0 };
+    const none = { cost: null, average_duration_ms: null, average_ttft_ms: null };
+    expect(publicSums(all(nothing))).toMatchObject(none);
+    expect(exactPublicSums(exact(nothing))).toMatchObject(none);
+  });
+
+  test.each([
+    ['a request with a price', { priced: 1, cost: 0 }, 0],
+    ['an earlier attempt with a cost', { priced: 0, cost: 1 }, 1e-9],
+  ])('have the cost of %s', (_what, changed, cost) => {
+    expect(publicSums(all(changed)).cost).toBe(cost);
+    expect(Number(exactPublicSums(exact(changed)).cost)).toBe(cost);
+  });
+
+  test.each([
+    [0n, '0.000000000'],
+    [1n, '0.000000001'],
+    [999_999_999n, '0.999999999'],
+    [1_000_000_000n, '1.000000000'],
+    [12_345_678_901_234_567_890n, '12345678901.234567890'],
+  ])('write %s billionths as %s', (billionths, text) => {
+    expect(exactAmount(billionths)).toBe(text);
+  });
+});
+
+test.each([
+  [{ kind: 'holder', id: 'a' }, { holderId: 'a' }, { holderId: 'b' }],
+  [{ kind: 'holders', ids: new Set(['a', 'b']) }, { holderId: 'b' }, { holderId: 'c' }],
+  [{ kind: 'team', id: 't' }, { teamId: 't' }, { teamId: '' }],
+  [{ kind: 'prefixes', holderId: 'a', prefixes: ['1', '2'] }, { prefix: '2' }, { prefix: '3' }],
+  [
+    { kind: 'prefixes', holderId: 'a', prefixes: ['1', '2'] },
+    { prefix: '2' },
+    { prefix: '2', holderId: 'b' },
+  ],
+  [{ kind: 'model', holderId: 'a', model: 'gpt' }, { model: 'gpt' }, { model: 'gpt', holderId: 'b' }],
+  [{ kind: 'model', holderId: 'a', model: 'gpt' }, { model: 'gpt' }, { model: 'other' }],
+] as const)('of %o is a pending row with %o, and none with %o', (filter, own, other) => {
+  const [key = expect.fail()] = rowsOf(record({ holderId: 'a' }));
+  expect([isAmong(filter, { ...key, ...own }), isAmong(filter, { ...key, ...other })]).toEqual([true, false]);
 });
 
 describe('hours', () => {
