@@ -175,9 +175,7 @@ export class Exchange {
     if (this.#stopReason !== undefined || this.answered) return;
     this.#stopReason = reason;
     const failures: unknown[] = [];
-    const listeners = this.#onStop;
-    this.#onStop = NO_LISTENERS;
-    for (const listener of listeners) {
+    for (const listener of this.#onStop) {
       try {
         listener(reason);
       } catch (error) {
