@@ -221,6 +221,25 @@ describe('an upstream that is lost', () => {
     expect(line).toMatchObject({ closed_by: 'upstream', outcome: 'ok' });
   });
 
+  test('together with the last event of a response ends the connection behind that, and not before another response', async () => {
+    using socket = await Socket.open(gateway);
+    upstream.answer = (event, id) => {
+      const { raw, socket: connection } = latest();
+      // The event and the Close come in one segment.
+      raw.cork();
+      for (const each of eventsOf(event, id)) connection.send(JSON.stringify(each));
+      connection.close(1012);
+      raw.uncork();
+      return [];
+    };
+    socket.create({ input: 'first' });
+    socket.create({ input: 'second' });
+    await socket.next('response.completed');
+    await socket.next('response.completed');
+    expect(await socket.closed).toMatchObject({ code: 1012 });
+    expect(upstream.events.map(({ input }) => input)).toEqual(['first', 'second']);
+  });
+
   test('between two responses without a Close ends it with 1001', async () => {
     using socket = await Socket.open(gateway);
     await socket.respond();

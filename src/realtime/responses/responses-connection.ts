@@ -28,12 +28,7 @@ interface ConnectionOptions {
   /** Head of the 101. */
   readonly head: string;
   /** In milliseconds, and bytes of an event. */
-  readonly limits: {
-    readonly idle: number;
-    readonly lifetime: number;
-    readonly writeStall: number;
-    readonly maxEvent: number;
-  };
+  readonly limits: Readonly<Record<'idle' | 'lifetime' | 'writeStall' | 'maxEvent', number>>;
   /** Makes a response. @returns its exchange */
   readonly serve: (inner: InnerRequest) => Exchange;
   /** As `LargeEvents.enter`, of the holder. */
@@ -62,6 +57,8 @@ export class ResponsesConnection {
   #stopLifetime = () => {};
   #end: SessionEnd | undefined;
   #hasSentClose = false;
+  /** Of an upstream that ended its connection before the answer to its last response was written. */
+  #lostCode: number | undefined;
   /** Set when the connection has to end between two responses. */
   #leaving: { readonly reason: string; readonly outcome: 'ok' | ErrorCode } | undefined;
   bytesIn = 0;
@@ -121,6 +118,7 @@ export class ResponsesConnection {
 
   /** An upstream ended a connection that has state of this one. @param code of its Close */
   upstreamClosed(code: number): void {
+    this.#lostCode = code;
     if (this.#running.size > 0 || this.#waiting.length > 0) return;
     this.#end ??= { by: 'upstream', code, outcome: 'ok' };
     this.close(isCloseCode(code) ? code : 1001, 'upstream closed the connection');
@@ -194,6 +192,7 @@ export class ResponsesConnection {
   #begin({ text, streamId }: WaitingEvent): void {
     const { exchange: outer, authorization, serve } = this.#options;
     this.#stopIdle();
+    this.#lostCode = undefined;
     const write = (messages: readonly (Buffer | string)[], done: () => void) => {
       if (this.#send(messages)) done();
       else this.#onDrain.push(done);
@@ -214,7 +213,9 @@ export class ResponsesConnection {
     else if (this.#leaving !== undefined) this.leave(this.#leaving.reason, this.#leaving.outcome);
     if (this.#end !== undefined) return;
     this.#next();
-    if (this.#running.size === 0) this.#watchIdle();
+    if (this.#running.size > 0) return;
+    if (this.#lostCode === undefined) this.#watchIdle();
+    else this.upstreamClosed(this.#lostCode);
   }
 
   /** @returns whether the client takes more */
