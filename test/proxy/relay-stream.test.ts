@@ -219,7 +219,7 @@ describe('lines that a chat stream does not have', () => {
     [
       'an id behind a bare CR',
       `data: ${chunk('upstream-model')}\rid: 1\n\n`,
-      `data: ${chunk('test-model')}\r\n`,
+      `data: ${chunk('test-model')}\r\n\n`,
     ],
     ['no field that only begins like one', `identity: 1\n${X}`, `identity: 1\n${X}`],
     ['an event with data is kept', `event: message\n${X}`, `event: message\n${X}`],
