@@ -77,10 +77,10 @@ function isWithoutOutput(item: unknown): boolean {
   );
 }
 
-/** Whether the body is an array that begins with an error object, as Google sends it. */
-export function isErrorList(body: Buffer): boolean {
-  if (body.length > MAX_ERROR_BYTES) return false;
-  const list = parse(body.toString());
+/** Whether the text is an array that begins with an error object, as Google sends it. */
+export function isErrorList(bytes: Buffer, start = 0, end = bytes.length): boolean {
+  if (end - start > MAX_ERROR_BYTES) return false;
+  const list = parse(bytes.toString('utf8', start, end));
   return Array.isArray(list) && Boolean(memberOf(list[0], 'error'));
 }
 
@@ -102,11 +102,13 @@ export type ErrorSign = 'wrapper' | 'type' | 'name';
  * @returns undefined if SDKs recognize it
  */
 export function textOfBareError(frame: Buffer, text: string, sign: ErrorSign): string | undefined {
-  if (/^event: ?error\r?$/m.test(frame.toString())) return undefined;
+  const lines = frame.toString();
+  if (/^event: ?error\r?$/m.test(lines)) return undefined;
+  const isField = !/(?:^|[\r\n])data[:\r\n]/.test(lines);
   const data = parse(text);
   const type = memberOf(data, 'type');
   const isEvent = sign === 'type' && typeof type === 'string' && /^error$|\./.test(type);
-  if (sign !== 'name' && (isEvent || memberOf(data, 'error'))) return undefined;
+  if (sign !== 'name' && !isField && (isEvent || memberOf(data, 'error'))) return undefined;
   const { message } = readErrorAnswer(502, Buffer.from(text));
   // The finish reason of a choice says that it failed.
   if (message === '' && memberOf(data, 'choices')) return undefined;

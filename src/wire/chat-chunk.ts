@@ -261,11 +261,8 @@ function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
   if (data === null) return chunkFacts('comment', isErrorEvent, null);
   if (data.isDone) return chunkFacts('done', isErrorEvent, null);
   const reader = shared;
-  if (!reader.read(data.bytes, data.start, data.end)) {
-    const isList =
-      data.bytes[data.start] === OPEN_ARRAY && isErrorList(data.bytes.subarray(data.start, data.end));
-    return chunkFacts('other', isErrorEvent || isList, null);
-  }
+  if (!reader.read(data.bytes, data.start, data.end))
+    return chunkFacts('other', isErrorEvent || isErrorList(data.bytes, data.start, data.end), null);
   if (reader.saysNothing) reader.hasError = reader.isBareError(data.start, data.end);
   if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, fields.values);
   return chunkFacts('json', isErrorEvent || reader.hasError || reader.hasFailed, reader);

@@ -11,6 +11,7 @@ const LETTER_D = 0x64;
 const ID = Buffer.from('id');
 const RETRY = Buffer.from('retry');
 const EVENT = Buffer.from('event');
+const ERROR = Buffer.from('error');
 /** Up to this length a line is read byte by byte, which is cheaper than a native search. */
 const SHORT_LINE = 512;
 const DONE = Buffer.from('[DONE]');
@@ -20,9 +21,9 @@ export const BOM = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /** The fields of a frame, as offsets in the buffer that was read. */
 interface SseFields {
-  /** The values of the data fields: start, end, start, end … */
+  /** The values of the data fields: start, end, start, end …; without any, that of an `error` field. */
   readonly values: readonly number[];
-  /** The value of the last `event` field. */
+  /** The value of the last `event` field, or the name of that `error` field. */
   readonly event: Span | null;
 }
 
@@ -38,6 +39,8 @@ export interface SseData {
 export function readFields(bytes: Buffer, start: number, end: number): SseFields {
   const values: number[] = [];
   let event: Span | null = null;
+  let error: Span | null = null;
+  let errorStart = 0;
   let pos = bytesStartWith(bytes, BOM, start, end) ? start + BOM.length : start;
   while (pos < end) {
     const lineEnd = endOfLine(bytes, pos, end);
@@ -46,10 +49,19 @@ export function readFields(bytes: Buffer, start: number, end: number): SseFields
     else {
       const eventAt = fieldValue(bytes, EVENT, pos, lineEnd);
       if (eventAt >= 0) event = { start: eventAt, end: lineEnd };
+      else {
+        const errorAt = fieldValue(bytes, ERROR, pos, lineEnd);
+        if (errorAt >= 0) {
+          error = { start: errorAt, end: lineEnd };
+          errorStart = pos;
+        }
+      }
     }
     pos = lineEnd + 1;
   }
-  return { values, event };
+  // `error: {…}`, as older versions of llama.cpp write it, reads as `event: error` with that data.
+  if (error === null || values.length > 0) return { values, event };
+  return { values: [error.start, error.end], event: { start: errorStart, end: errorStart + ERROR.length } };
 }
 
 /** @returns null if the event has no data, or only blanks; a copy if it has several data lines */

@@ -319,6 +319,8 @@ const otherLine = fc.constantFrom(
   'retry: 3000',
   'event',
   'datax: {}',
+  'error: {"message":"m"}',
+  'error',
   'data',
 );
 const event = field('event', fc.constantFrom('message', 'error', 'ping', ''));

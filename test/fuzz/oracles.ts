@@ -57,8 +57,10 @@ export function factsOf(frame: Buffer): SlowFacts | undefined {
       const [, field, value] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? [];
       return field === name ? [value ?? ''] : [];
     });
-  const isErrorEvent = values('event').at(-1) === 'error';
-  const data = values('data');
+  const hasData = values('data').length > 0;
+  const isField = !hasData && values('error').length > 0;
+  const isErrorEvent = isField || values('event').at(-1) === 'error';
+  const data = isField ? values('error').slice(-1) : values('data');
   if (!data.some((value) => /[!-\u00ff]/.test(value)))
     return { kind: 'comment', hasError: isErrorEvent, ...none };
   const text = Buffer.from(data.join('\n'), 'latin1').toString();

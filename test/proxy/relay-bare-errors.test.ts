@@ -205,6 +205,18 @@ describe('an error object without a wrapper', () => {
     expect([answer.status, answer.json()]).toMatchObject([400, { error: { message: 'too long' } }]);
   });
 
+  test.each(['error: {"error":{"message":"gone"}}\n\n', 'error: {"code":502,"message":"gone"}\n\n'])(
+    'is one in a field of the stream: %j',
+    async (error) => {
+      const output = frame(contentChunk('x', { model: 'test-model' }));
+      const late = await answered(sse([output, error], { done: false }), chatRequest({ stream: true }));
+      expect([late.frames().length, late.complete]).toEqual([2, true]);
+      expect(late.frames()[1]).toMatch(/^data: \{"error":\{"message":"gone"/);
+      const early = await answered(sse([error], { done: false }), chatRequest({ stream: true }));
+      expect([early.status, early.json()]).toMatchObject([502, { error: { message: 'gone' } }]);
+    },
+  );
+
   test.each(['event: error\n\n', 'event: error\ndata:\n\n'])(
     '(%j) without any text is one',
     async (error) => {
@@ -217,10 +229,14 @@ describe('an error object without a wrapper', () => {
     },
   );
 
-  test('is one among events with types, first and later', async () => {
+  test.each([
+    frame({ detail: 'gone' }),
+    frame([{ error: { message: 'gone', status: 'UNAVAILABLE' } }]),
+    'error: {"error":{"message":"gone"}}\n\n',
+    'error: {"detail":"gone"}\r\n\r\n',
+  ])('is one among events with types, first and later: %j', async (error) => {
     const ask = { model: 'test-model', input: 'x', stream: true };
     const [created, ...events] = responseEvents().map(eventFrame);
-    const error = frame({ detail: 'gone' });
     const early = await answered(sse([created ?? '', error], { done: false }), ask, 'responses');
     expect([early.status, early.json()]).toMatchObject([502, { error: { message: 'gone' } }]);
     const late = await answered(

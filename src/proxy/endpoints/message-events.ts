@@ -3,6 +3,7 @@ import type { GatewayError } from '../../errors.ts';
 import { anthropicErrorBody, statusOfError } from '../../http/exchange/anthropic-error.ts';
 import { type Failure, judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { isErrorList } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, NO_CHUNK_FACTS, skipTruthy } from '../../wire/chat-chunk.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json/json.ts';
 import { TextCount } from '../../wire/output-text.ts';
@@ -42,7 +43,12 @@ export class MessageReader implements FrameReader {
     // A convention of the other API that some servers add. Before the last event it is no end, so it is hidden.
     if (data.isDone)
       return { ...NO_CHUNK_FACTS, kind: this.#hasEnded ? 'done' : 'other', usageOnly: !this.#hasEnded };
-    if (!this.#scan(data)) return { ...NO_CHUNK_FACTS, kind: 'other', hasError: isErrorEvent };
+    if (!this.#scan(data))
+      return {
+        ...NO_CHUNK_FACTS,
+        kind: 'other',
+        hasError: isErrorEvent || isErrorList(data.bytes, data.start, data.end),
+      };
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
     const hasError = isErrorEvent || type === 'error' || this.#hasError;
     const isEnd = type === 'message_stop';

@@ -3,7 +3,7 @@
 import type { GatewayError } from '../../errors.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import { shapeOf } from '../../wire/answer-shape.ts';
+import { isErrorList, shapeOf } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, NO_CHUNK_FACTS, skipTruthy } from '../../wire/chat-chunk.ts';
 import {
   type CreatedItem,
@@ -90,7 +90,11 @@ export class EventReader implements FrameReader {
     if (data.isDone)
       return { ...NO_CHUNK_FACTS, kind: this.#hasEnded ? 'done' : 'other', usageOnly: !this.#hasEnded };
     if (!this.#scan(data.bytes, data.start, data.end))
-      return { ...NO_CHUNK_FACTS, kind: 'other', hasError: isErrorEvent };
+      return {
+        ...NO_CHUNK_FACTS,
+        kind: 'other',
+        hasError: isErrorEvent || isErrorList(data.bytes, data.start, data.end),
+      };
     this.#reportCreated(data.bytes);
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
     const isError = isErrorEvent || type === 'error' || this.#isBareError(type, data);

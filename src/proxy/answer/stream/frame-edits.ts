@@ -58,10 +58,10 @@ export function endsWithComment(frame: Buffer): boolean {
   return line === frame.length || frame[line] === COLON;
 }
 
-/** The data of a frame, its lines joined. */
+/** The data of a frame, its lines joined, or its `error` field. */
 export function dataText(frame: Buffer): string {
-  const lines = frame.toString().split(/\r\n|\r|\n/);
-  return lines.flatMap((line) => (/^data(:|$)/.test(line) ? [line.replace(/^data:? ?/, '')] : [])).join('\n');
+  const data = dataOf(frame, readFields(frame, 0, frame.length).values);
+  return data === null ? '' : data.bytes.toString('utf8', data.start, data.end);
 }
 
 /** Adds a piece to a list that exists only if something is in it. */
