@@ -100,6 +100,7 @@ test.each([
   const counted = gauges();
   await using served = await serve({
     room: new SpoolFiles({ limit: 1, gauges: counted }),
+    pace: { silence: 60_000, grace: 60_000, rate: 1e9 },
     ...(knownAt === undefined ? {} : { knownAt }),
   });
   expect(await upload(served, length)).toEqual({ ...kept, isSame: true, seen: length });
