@@ -41,6 +41,7 @@ describe('Argon2id', () => {
   });
 
   test.each([
+    ['a little too much memory', PHC.replace('m=19456', 'm=65537')],
     ['too much memory', PHC.replace('m=19456', 'm=999999')],
     ['more memory than a number can say', PHC.replace('m=19456', 'm=4294967295')],
     ['no memory', PHC.replace('m=19456', 'm=0')],
@@ -56,7 +57,8 @@ describe('Argon2id', () => {
     ['nothing', ''],
   ])('does not run on a record with %s, which is not the client’s error', async (_, phc) => {
     const hasher = new Hasher(metrics);
-    await expect(hasher.verify(phc, key)).rejects.toMatchObject({ code: 'auth_unavailable', status: 503 });
+    for (const check of [() => hasher.verify(phc, key), () => hasher.prove(phc, key)])
+      await expect(check()).rejects.toMatchObject({ code: 'auth_unavailable', status: 503 });
     expect(await counted(metrics.argon2Runs)).toEqual({});
   });
 });
@@ -244,12 +246,18 @@ describe('the queue', () => {
       const failing = hasher.verify(PHC, key);
       await settle();
       running.pop()?.fail();
-      await expect(failing).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
+      await expect(failing).rejects.toMatchObject({
+        code: 'key_hashing_overloaded',
+        message: 'The gateway is checking too many new keys at the moment. The key itself was not rejected.',
+      });
     }
     const hashing = hasher.hash(key);
     await settle();
     running.pop()?.fail();
-    await expect(hashing).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
+    await expect(hashing).rejects.toMatchObject({
+      code: 'key_hashing_overloaded',
+      message: 'The gateway is issuing too many keys at the moment.',
+    });
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 

@@ -1,10 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { LimitName } from '../../src/config/limit-table.ts';
+import type { BudgetedLimits } from '../../src/config/terms.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { utcDateAt } from '../../src/limits/calendar.ts';
 import type { LimitState, Rejected } from '../../src/limits/limiter.ts';
 import { makeScope, makeScopes } from '../../src/limits/scope.ts';
+import { budgetHeaders } from '../../src/proxy/reservation/budget-headers.ts';
 import {
   goDuration,
   limitHeaders,
@@ -294,5 +296,70 @@ describe('the report of limits', () => {
     const rejected = rejectionBy(scopes, reported, { tokens: 100, cost: UNIT, ...amounts });
     if (expected === undefined) expect(rejected).toBeUndefined();
     else expect(rejected).toMatchObject({ kind: 'refused', reason: 'spent', ...expected });
+  });
+});
+
+describe('the headers of budgets', () => {
+  const UNIT = 1e9;
+  const budget = (max: number, used: number) => state(max * UNIT, (max - used) * UNIT, 5);
+  const headersOf = (
+    day: { max: number; used: number; soft?: readonly number[] } | undefined,
+    month: { max: number; used: number; soft?: readonly number[] },
+  ) => {
+    const headers = {};
+    const own: BudgetedLimits =
+      day === undefined ? {} : { cost_per_day: day.max * UNIT, soft: day.soft ?? [] };
+    const ofTeam: BudgetedLimits = { cost_per_month: month.max * UNIT, soft: month.soft ?? [] };
+    const scopes = makeScopes('holder', [
+      makeScope({ kind: 'holder', id: 'a' }, own),
+      makeScope({ kind: 'team', id: 't' }, ofTeam),
+    ]);
+    const ofDay = day ? { cost_per_day: budget(day.max, day.used) } : {};
+    budgetHeaders(
+      scopes,
+      [statesOf(ofDay), statesOf({ cost_per_month: budget(month.max, month.used) })],
+      headers,
+    );
+    return headers;
+  };
+  const remaining = (left: string) => ({ 'x-tollgate-budget-remaining': left });
+  const warned = (text: string) => ({ 'x-tollgate-budget-warning': `${text} is used` });
+
+  test.each([
+    [
+      'are those of the budget with the least share left',
+      { max: 4, used: 2 },
+      { max: 10, used: 6 },
+      remaining('4'),
+    ],
+    ['are those of the first of equal shares', { max: 4, used: 2 }, { max: 10, used: 5 }, remaining('2')],
+    [
+      'warn from a soft threshold on',
+      { max: 4, used: 2, soft: [0.5, 0.8] },
+      { max: 10, used: 9 },
+      { ...remaining('1'), ...warned('50% of the daily budget of the holder') },
+    ],
+    ['do not warn before it', { max: 4, used: 1.9, soft: [0.5] }, { max: 10, used: 9 }, remaining('1')],
+    [
+      'warn of the budget that is used most',
+      { max: 4, used: 3, soft: [0.5] },
+      { max: 10, used: 7.99, soft: [0.5] },
+      { ...remaining('2.01'), ...warned('79% of the monthly budget of the team') },
+    ],
+    [
+      'warn of one beyond its end, of which nothing is left',
+      { max: 4, used: 5 },
+      { max: 10, used: 10 },
+      { ...remaining('0'), ...warned('125% of the daily budget of the holder') },
+    ],
+    ['are those of the only one', undefined, { max: 10, used: 2 }, remaining('8')],
+  ] as const)('%s', (_what, day, month, headers) => {
+    expect(headersOf(day, month)).toEqual(headers);
+  });
+
+  test('are none without a budget', () => {
+    const headers = {};
+    budgetHeaders(makeScopes('a', [HOLDER]), [statesOf({ cost_per_day: budget(4, 4) })], headers);
+    expect(headers).toEqual({});
   });
 });
