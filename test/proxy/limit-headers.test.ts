@@ -352,6 +352,12 @@ describe('the headers of budgets', () => {
       { max: 10, used: 10 },
       { ...remaining('0'), ...warned('125% of the daily budget of the holder') },
     ],
+    [
+      'warn of the first of those that are spent',
+      { max: 4, used: 4 },
+      { max: 10, used: 10 },
+      { ...remaining('0'), ...warned('100% of the daily budget of the holder') },
+    ],
     ['are those of the only one', undefined, { max: 10, used: 2 }, remaining('8')],
   ] as const)('%s', (_what, day, month, headers) => {
     expect(headersOf(day, month)).toEqual(headers);
