@@ -3,7 +3,16 @@ import { describe, expect, test } from 'vitest';
 import { AnswerWalk } from '../../src/proxy/answer/large-answer.ts';
 import { JSON_ENDPOINTS } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { readCompletion } from '../../src/wire/chat-chunk.ts';
-import { laterUsage, parseUsage, type TokenDetails, type Usage } from '../../src/wire/token-usage.ts';
+import {
+  cumulativeUsage,
+  laterUsage,
+  millisecondsOf,
+  NO_USAGE,
+  parseUsage,
+  sumOfTokens,
+  type TokenDetails,
+  type Usage,
+} from '../../src/wire/token-usage.ts';
 
 function usageOf(usage: object): Usage {
   const bytes = Buffer.from(JSON.stringify(usage));
@@ -199,3 +208,72 @@ describe('what hosted tools used', () => {
 function never(): never {
   throw new Error('no such endpoint');
 }
+
+test('iterations that the totals of Anthropic leave out are added, and others are not', () => {
+  const iteration = {
+    input_tokens: 10,
+    cache_read_input_tokens: 20,
+    cache_creation_input_tokens: 30,
+    output_tokens: 40,
+  };
+  const own = {
+    input_tokens: 1,
+    cache_read_input_tokens: 2,
+    cache_creation_input_tokens: 3,
+    output_tokens: 4,
+  };
+  const iterations = ['compaction', 'advisor_message', 'message'].map((type) => ({ type, ...iteration }));
+  expect(usageOf({ ...own, iterations })).toMatchObject({ prompt: 6 + 2 * 60, completion: 4 + 2 * 40 });
+  expect(usageOf({ ...own, iterations: iterations.slice(2) })).toMatchObject({ prompt: 6, completion: 4 });
+});
+
+test('the later of two reports counts, completed by the earlier one', () => {
+  const of = (prompt: number, completion: number, more: Partial<Usage> = {}): Usage => ({
+    ...NO_USAGE,
+    prompt,
+    completion,
+    total: prompt + completion,
+    ...more,
+  });
+  const [input, output] = [of(7, 0, { isInputOnly: true, cached: 5 }), of(0, 3, { reasoning: 2 })];
+  expect(laterUsage(null, input)).toBe(input);
+  expect(laterUsage(of(9, 9), of(7, 3))).toEqual(of(7, 3));
+  expect(laterUsage(input, output)).toEqual(of(7, 3, { cached: 5, reasoning: 2 }));
+  expect(laterUsage(of(9, 9), input)).toEqual(of(7, 9, { cached: 5 }));
+  expect(laterUsage(NO_USAGE, input)).toEqual(input);
+  expect(laterUsage(NO_USAGE, of(7, 0))).toEqual(of(7, 0));
+  const measured = { milliseconds: 700 };
+  expect(laterUsage(of(7, 0, { measured }), output)).toMatchObject({ measured });
+  // Of totals that grow, a smaller one is no report.
+  expect(cumulativeUsage(null, input)).toBe(input);
+  expect(cumulativeUsage(of(9, 2), of(7, 3))).toEqual(of(9, 3));
+  expect(cumulativeUsage(of(9, 4), of(9, 3))).toEqual(of(9, 4));
+});
+
+test('two answers together have the sums of both, and details where one of them has', () => {
+  const one = { prompt: 1, completion: 2, cached: 3, reasoning: 4 };
+  const other = { prompt: 10, completion: 20, cached: 30, reasoning: 40 };
+  const sum = { prompt: 11, completion: 22, cached: 33, reasoning: 44 };
+  expect(sumOfTokens(one, other)).toEqual(sum);
+  const details = { ...NONE, cacheWrite: 1, audioOutput: 2 };
+  expect(sumOfTokens({ ...one, details }, other)).toEqual({ ...sum, details });
+  expect(sumOfTokens({ ...one, details }, { ...other, details })).toEqual({
+    ...sum,
+    details: { ...NONE, cacheWrite: 2, audioOutput: 4 },
+  });
+});
+
+test.each([
+  [1.5, 1500],
+  ['1.5', 1500],
+  ['0.0004', 0],
+  [0, 0],
+  [-1, 0],
+  [1e9, 0],
+  [Number.NaN, 0],
+  ['1e3', 0],
+  [' 1', 0],
+  [null, 0],
+])('%j seconds are %i ms', (value, ms) => {
+  expect(millisecondsOf(value)).toBe(ms);
+});
