@@ -146,5 +146,12 @@ function faultsOf(error: unknown): object {
   const faults = error.faults.map(
     ({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`,
   );
-  return { faults, ...(error.more === 0 ? {} : { more: error.more }) };
+  const isUnset = faults.some((fault) => /environment variable \S+, which is not set$/.test(fault));
+  return {
+    faults,
+    ...(error.more === 0 ? {} : { more: error.more }),
+    ...(isUnset && {
+      hint: 'the environment is read at the start; restart with the variable, or refer to a file',
+    }),
+  };
 }

@@ -143,6 +143,17 @@ describe('an invalid file', () => {
     expect(gateway.app.config.hash).toBe(good.hash);
   });
 
+  test('that names a variable which is not set says that the environment is not read again', async () => {
+    await using gateway = await startGateway();
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
+    await writeFile(gateway.configFile, 'redis: ${LATE_REDIS_URL}\n');
+    const line = await gateway.logLine(({ hint }) => hint !== undefined, 'the hint');
+    expect(line).toMatchObject({
+      msg: 'failed to apply the configuration; keeping the previous one',
+      hint: expect.stringContaining('the environment is read at the start; restart with the variable'),
+    });
+  });
+
   test.each([
     ['no YAML', 'listen: [', 'config.yaml:1:'],
     ['empty', '', 'config.yaml:1:1'],
