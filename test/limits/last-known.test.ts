@@ -11,9 +11,11 @@ const LEASE_MS = 60_000;
 const WALL_MS = Date.UTC(2030, 0, 31, 12);
 const date = utcDateAt(WALL_MS);
 
-/** Redis said 7 of each count, with 20 s of the minute left, at the moment 0. */
+const countOf = ({ counts }: { readonly counts: string }) => (counts === 'running' ? 8 : 7);
+
+/** Redis said 8 running requests and 7 of each other count, with 20 s of the minute left, at the moment 0. */
 function lastKnown(own: number, hasTotals = true) {
-  const usage = { wallMs: WALL_MS, date, windowLeftMs: 20_000, counts: LIMITS.map(() => 7) };
+  const usage = { wallMs: WALL_MS, date, windowLeftMs: 20_000, counts: LIMITS.map(countOf) };
   return new LastKnownCounters({ usage, hasTotals, now: 0, own, checkAt: 0, leaseMs: LEASE_MS });
 }
 
@@ -25,16 +27,17 @@ function countsAt(known: LastKnownCounters, now: number, wallMs = WALL_MS) {
 
 test('requests of others run until their leases end, those of this process until they end', () => {
   const known = lastKnown(2);
-  expect(countsAt(known, LEASE_MS - 1)['concurrency']).toBe(7);
+  expect(countsAt(known, LEASE_MS - 1)['concurrency']).toBe(8);
   expect(countsAt(known, LEASE_MS)['concurrency']).toBe(2);
   known.settled(NO_AMOUNTS, NO_AMOUNTS);
+  expect(countsAt(known, LEASE_MS)['concurrency']).toBe(1);
   known.settled(NO_AMOUNTS, NO_AMOUNTS);
   expect(countsAt(known, LEASE_MS)['concurrency']).toBe(0);
   // One that began before Redis said how many run is not known to be of this process.
   known.settled(NO_AMOUNTS, NO_AMOUNTS);
   known.entered();
   expect(countsAt(known, LEASE_MS)['concurrency']).toBe(1);
-  expect(countsAt(known, 0)['concurrency']).toBe(6);
+  expect(countsAt(known, 0)['concurrency']).toBe(7);
 });
 
 test('tokens are corrected by what was used, and never negative; requests stay', () => {
