@@ -1,5 +1,5 @@
 // How the tests run: the projects of `test/projects.ts` side by side on the same workers.
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
@@ -24,9 +24,6 @@ function project(
       name,
       include: [...files[name]],
       pool: 'forks',
-      // Much of the time of a system test is waiting, so seven workers keep two cores busy. The unit tests come last, by
-      // name, and fill what the last system tests leave.
-      maxWorkers: 7,
       testTimeout: 120_000,
       hookTimeout: 120_000,
       restoreMocks: true,
@@ -39,16 +36,24 @@ function project(
 /** How often a failed system test is repeated. Unit tests are never repeated: a property test that fails has found something. */
 const retry = Number(process.env.TEST_RETRIES ?? 0);
 const system = {
+  // Much of their time is waiting, so seven workers keep two cores busy.
+  maxWorkers: 7,
   globalSetup: ['./test/helpers/server-desk.ts'],
   setupFiles: ['./test/cheap-argon2.ts', './test/built-threads.ts'],
   retry,
 };
 
-/** Vitest begins with the largest file. The check of the benchmark is a small one, and takes as long as the rest of `system-quiet`. */
+/** What comes behind the other system tests: as many files at the same time as there are processors, so that each has one. */
+const behind = { maxWorkers: Math.max(2, availableParallelism()), sequence: { groupOrder: 1 } };
+
+/** Files that take the longest, and would be the last to end. */
+const LONGEST = ['/test/process/heap.test.ts', '/test/bench/check.test.ts'];
+
+/** Vitest begins with the largest file, and these are small. */
 class LongestFirst extends BaseSequencer {
   override async sort(specifications: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(specifications);
-    const isLongest = ({ moduleId }: TestSpecification) => moduleId.endsWith('/test/bench/check.test.ts');
+    const isLongest = ({ moduleId }: TestSpecification) => LONGEST.some((name) => moduleId.endsWith(name));
     return [...sorted.filter(isLongest), ...sorted.filter((each) => !isLongest(each))];
   }
 }
@@ -60,10 +65,11 @@ export default defineConfig({
     experimental: { viteModuleRunner: false },
     reporters: ['default', './test/summary.ts'],
     projects: [
-      project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),
+      // Beside `system-quiet`, whose long files leave a processor without work.
+      project('unit', { ...behind, isolate: false, setupFiles: ['./test/no-system.ts'] }),
       project('system', { ...system, isolate: false }),
       project('system-isolated', system),
-      project('system-quiet', { ...system, maxWorkers: 2, sequence: { groupOrder: 1 } }),
+      project('system-quiet', { ...system, ...behind }),
     ],
   },
 });

@@ -1,7 +1,8 @@
 // Sorts the test files into the projects of vitest by what they import, so that a new file needs no registration.
 // `unit` needs neither sockets nor processes, `system` is everything else. Files of one project share their worker's process,
 // because loading the gateway anew costs a second a file; `system-isolated` is what measures its own process. What measures time against the
-// work of the machine, `system-quiet`, runs behind all others, two files side by side.
+// work of the machine, `system-quiet`, runs behind the other system tests, beside the unit tests, one file for
+// each processor.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path/posix';
 import { fileURLToPath } from 'node:url';
