@@ -62,10 +62,10 @@ describe('a table', () => {
       ['👩‍👩‍👧e\u0301', 'z'],
     ];
     expect(tableOf(['name', 'id'], rows, PIPE).split('\n')).toEqual([
-      `NAME${' '.repeat(21)}ID`,
-      `日本語${' '.repeat(19)}x`,
-      `a\\u{1b}[31m\\u{202e}b${' '.repeat(5)}y`,
-      '👩\\u{200d}👩\\u{200d}👧e\u0301  z',
+      `NAME${' '.repeat(18)}ID`,
+      `日本語${' '.repeat(16)}x`,
+      `a\\u{1b}[31m\\u{202e}b${' '.repeat(2)}y`,
+      `👩‍👩‍👧e\u0301${' '.repeat(19)}z`,
       '',
     ]);
   });
