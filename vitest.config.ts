@@ -36,8 +36,8 @@ function project(
 /** How often a failed system test is repeated. Unit tests are never repeated: a property test that fails has found something. */
 const retry = Number(process.env.TEST_RETRIES ?? 0);
 const system = {
-  // Much of their time is waiting, so seven workers keep two cores busy.
-  maxWorkers: 7,
+  // Much of their time is waiting, so nine workers keep two cores busy.
+  maxWorkers: 9,
   globalSetup: ['./test/helpers/server-desk.ts'],
   setupFiles: ['./test/cheap-argon2.ts', './test/built-threads.ts'],
   retry,
