@@ -46,14 +46,11 @@ const system = {
 /** What comes behind the other system tests: as many files at the same time as there are processors, so that each has one. */
 const behind = { maxWorkers: Math.max(2, availableParallelism()), sequence: { groupOrder: 1 } };
 
-/** Files that take the longest, and would be the last to end. */
-const LONGEST = ['/test/process/heap.test.ts', '/test/bench/check.test.ts'];
-
-/** Vitest begins with the largest file, and these are small. */
+/** Vitest begins with the largest file. The check of the benchmark is a small one, and takes as long as the rest of `system-quiet`. */
 class LongestFirst extends BaseSequencer {
   override async sort(specifications: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(specifications);
-    const isLongest = ({ moduleId }: TestSpecification) => LONGEST.some((name) => moduleId.endsWith(name));
+    const isLongest = ({ moduleId }: TestSpecification) => moduleId.endsWith('/test/bench/check.test.ts');
     return [...sorted.filter(isLongest), ...sorted.filter((each) => !isLongest(each))];
   }
 }

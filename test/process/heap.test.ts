@@ -1,4 +1,5 @@
 // The V8 flags of a serving process.
+// Runs beside one other: it waits for a process that is at rest, which it never is where many others want its processor.
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
