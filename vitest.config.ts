@@ -62,7 +62,7 @@ export default defineConfig({
     experimental: { viteModuleRunner: false },
     reporters: ['default', './test/summary.ts'],
     projects: [
-      // Beside `system-quiet`, whose long files leave a processor without work.
+      // Beside `system-quiet`, whose long files leave a processor idle.
       project('unit', { ...behind, isolate: false, setupFiles: ['./test/no-system.ts'] }),
       project('system', { ...system, isolate: false }),
       project('system-isolated', system),

@@ -1,5 +1,5 @@
-// Characters of a name that no one sees: controls, marks of direction, joiners. They steer terminals, and two names look the same. In
-// emoji, joiners and tags are part of what is seen: a family is several characters.
+// Invisible characters in names: controls, direction marks, joiners. They steer terminals and make different names look the same. Within
+// an emoji they are allowed: the joiners of a family, for example, are part of what is seen.
 
 const PARTS = /(?<emoji>\p{RGI_Emoji})|[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gv;
 

@@ -16,7 +16,7 @@ export interface LimitUsage {
   readonly counts: readonly number[];
 }
 
-/** Retry after this time where no window says when: the end of a running request cannot be predicted. */
+/** The wait where no window gives one: the end of a running request cannot be predicted. */
 const UNKNOWN_WAIT_MS = 1000;
 const NO_STATE: LimitState = { limit: 0, used: 0, remaining: 0, resetMs: 0 };
 

@@ -201,11 +201,11 @@ export class BatchUsage {
       const upstream = routes.upstream(name);
       if (upstream === undefined) return;
       const { status, state } = await this.#read(upstream, batch);
-      const hasGone = isGone(status) && Date.now() - createdAt > NEW_MS;
+      const isLost = isGone(status) && Date.now() - createdAt > NEW_MS;
       const objects = new HolderObjects(this.#options.objects, upstream.name, holderId);
-      if (hasGone) this.#countGone();
+      if (isLost) this.#countGone();
       else if (state.isOver) await this.#count({ config, routes, upstream, batch, objects }, state);
-      isOver = hasGone || state.isOver;
+      isOver = isLost || state.isOver;
     });
     return isOver;
   }

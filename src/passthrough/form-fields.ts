@@ -6,7 +6,7 @@ import { boundaryOf } from '../http/multipart/part-head.ts';
 /** In another charset, a reader could find another text. */
 const PLAIN = /^text\/plain(?:[ \t]*;[ \t]*charset="?(?:utf-8|us-ascii)"?)?$/;
 
-/** Maximum bytes of all fields: they are searched for references at once. */
+/** Maximum bytes of all fields: they are searched for references without a pause. */
 const MAX_FIELD_BYTES = 1024 * 1024;
 
 /**

@@ -210,7 +210,7 @@ export class Passthrough {
     }
     const { response } = piped;
     const bytes = await collectAnswer(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER);
-    // Azure says no more of what it deletes.
+    // Azure answers a deletion without a body.
     const isBare = operation.ends === true && response.statusCode === 204;
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else if (!isBare) {

@@ -9,9 +9,12 @@ const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 /** Concurrent requests for objects. */
 const AT_ONCE = 4;
-/** With another credential, or by a fault of the vendor, objects seem to be gone that exist: for so long a list forgets none. */
+/**
+ * An object has to be gone for so long before a list forgets it: a wrong credential or a fault of the vendor makes objects look gone
+ * that still exist.
+ */
 const LONG_MS = 3_600_000;
-/** For so long an object that is gone is not requested again. */
+/** An object that is gone is not requested again for so long. */
 const AGAIN_MS = 60_000;
 const MAX_GONE = 10_000;
 

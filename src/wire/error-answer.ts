@@ -163,7 +163,7 @@ function statusIn(level: unknown): number | undefined {
   return undefined;
 }
 
-/** The message in a text, an object or a list: `{"detail":[{"loc":["body","n"],"msg":"..."}]}`. */
+/** The message in a text, an object or a list, the first that is found: `{"detail":[{"loc":["body","n"],"msg":"..."}]}`. */
 function textIn(value: unknown, level = 0): string {
   if (typeof value === 'string') return value;
   if (level >= MAX_LEVEL || typeof value !== 'object') return '';

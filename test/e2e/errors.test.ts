@@ -28,7 +28,12 @@ import {
   upstreamError,
   waitFor,
 } from '../helpers/hostile-upstream.ts';
-import { RawClient, type RawResponse, type RequestInput } from '../helpers/raw-client.ts';
+import {
+  RawClient,
+  type RawResponse,
+  type RequestInput,
+  WEBSOCKET_HANDSHAKE,
+} from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';
 import { ask, bearer, codeOf, field, listModels, order, rotate, statusOf, textField } from './holder.ts';
 
@@ -187,10 +192,7 @@ describe('errors of the gateway over HTTP', () => {
     test('websocket_not_offered', async () => {
       const headers = {
         ...bearer(key),
-        connection: 'Upgrade',
-        upgrade: 'websocket',
-        'sec-websocket-version': '13',
-        'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+        ...WEBSOCKET_HANDSHAKE,
       };
       const response = await ask(gateway.url, { method: 'GET', target: '/v1/responses', headers });
       expectError(response, 'websocket_not_offered');

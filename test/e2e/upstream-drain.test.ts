@@ -12,6 +12,7 @@ import {
   startGateway,
 } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json, waitFor } from '../helpers/hostile-upstream.ts';
+import { WEBSOCKET_HANDSHAKE } from '../helpers/raw-client.ts';
 import { tempDir, until } from '../helpers/wait.ts';
 
 const STATES = z.array(upstreamState);
@@ -115,16 +116,10 @@ describe('a drained upstream', () => {
       { code: OUT[1] },
     ]);
     using client = await gateway.connect();
-    const handshake = {
-      upgrade: 'websocket',
-      connection: 'upgrade',
-      'sec-websocket-version': '13',
-      'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
-    };
     const session = await client.ask({
       method: 'GET',
       target: '/v1/realtime?model=alone',
-      headers: { ...headers, ...handshake },
+      headers: { ...headers, ...WEBSOCKET_HANDSHAKE },
     });
     expect([session.status, session.json()]).toMatchObject([503, { error: { code: OUT[1] } }]);
     expect(a.requests).toHaveLength(before + 2);

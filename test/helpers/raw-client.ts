@@ -40,6 +40,14 @@ export interface RawResponse {
   frames(): string[];
 }
 
+/** Headers of a WebSocket handshake (RFC 6455, 4.1), with the key of its example. */
+export const WEBSOCKET_HANDSHAKE = {
+  connection: 'Upgrade',
+  upgrade: 'websocket',
+  'sec-websocket-version': '13',
+  'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+};
+
 export interface RequestInput {
   readonly method?: string;
   readonly target?: string;

@@ -1,5 +1,5 @@
 // The V8 flags of a serving process.
-// Runs beside one other: it waits for a process that is at rest, which it never is where many others want its processor.
+// Runs beside one other: it waits until a process is at rest, which takes long while many others compete for the processors.
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ForwardedHeaders } from '../../src/upstream/http/forwarded-headers.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json } from '../helpers/hostile-upstream.ts';
-import { RawClient } from '../helpers/raw-client.ts';
+import { RawClient, WEBSOCKET_HANDSHAKE } from '../helpers/raw-client.ts';
 
 let first: HostileUpstream;
 let second: HostileUpstream;
@@ -119,10 +119,7 @@ describe('a client header that the configuration names is forwarded', () => {
       using client = await RawClient.connect(gateway.url);
       const headers = {
         ...SENT,
-        connection: 'Upgrade',
-        upgrade: 'websocket',
-        'sec-websocket-version': '13',
-        'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+        ...WEBSOCKET_HANDSHAKE,
         'sec-websocket-protocol': `realtime, openai-insecure-api-key.${key}`,
         'x-vendor-seen': `${key}`,
       };

@@ -35,7 +35,7 @@ test('the turns of a holder begin in their order, whichever of them end', () => 
   expect(all.filter(({ turn }) => turn.isHeld)).toHaveLength(3);
 });
 
-test('a client that stops within an event for 30 s is told, unless it is not read', async () => {
+test('a client that stops within an event for 30 s is reported, unless it is not read', async () => {
   const [sending, stopped, unread] = setting(3);
   for (const each of [sending, stopped, unread]) each?.turn.watch(LARGE);
   if (unread !== undefined) unread.client.paused = true;

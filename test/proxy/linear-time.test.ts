@@ -1,4 +1,5 @@
-// What clients write takes time in proportion to its length, whatever it repeats: an expression that tries every beginning takes the square.
+// Text of clients is read in time proportional to its length, also when it repeats itself: a regular expression that tries every start takes
+// quadratic time.
 // Runs beside one other: it measures what more tests at the same time would change.
 import { expect, test } from 'vitest';
 import { boundaryOf } from '../../src/http/multipart/part-head.ts';
@@ -43,6 +44,6 @@ test.each<[string, (size: number) => () => void]>([
 ])('%s', (_, workOf) => {
   const [short, long] = [workOf(SHORT), workOf(SHORT * TIMES)];
   timeOf(TIMES, short);
-  // The same number of bytes both ways; the square would take 16 times as long.
+  // The same number of bytes both ways; quadratic time would be 16 times as long.
   expect(timeOf(2, long) / timeOf(2 * TIMES, short)).toBeLessThan(6);
 });

@@ -12,6 +12,7 @@ import { closeFrame, textFrame } from '../../src/realtime/websocket/websocket-fr
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/key-record.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
+import { WEBSOCKET_HANDSHAKE } from '../helpers/raw-client.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';
 import { pause, until, within } from '../helpers/wait.ts';
 
@@ -521,13 +522,7 @@ describe('a realtime session', () => {
 
   test('an upgrade on another URL is an ordinary request', async () => {
     using raw = await gateway.connect();
-    const headers = {
-      connection: 'upgrade',
-      upgrade: 'websocket',
-      'sec-websocket-version': '13',
-      'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
-    };
-    const response = await raw.ask({ method: 'GET', target: '/health', headers });
+    const response = await raw.ask({ method: 'GET', target: '/health', headers: WEBSOCKET_HANDSHAKE });
     expect(response.status).toBe(200);
   });
 });

@@ -5,6 +5,7 @@ import { connect } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/key-record.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
+import { WEBSOCKET_HANDSHAKE } from '../helpers/raw-client.ts';
 import { rejectedHandshake, ResponsesSocket as Socket } from '../helpers/responses-socket.ts';
 import { eventsOf, ResponsesUpstream } from '../helpers/responses-upstream.ts';
 import { pause, until, within } from '../helpers/wait.ts';
@@ -128,10 +129,7 @@ describe('frames of the client', () => {
   test('behind a wrong one are not answered', async () => {
     using raw = await gateway.connect();
     const headers = {
-      connection: 'upgrade',
-      upgrade: 'websocket',
-      'sec-websocket-version': '13',
-      'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+      ...WEBSOCKET_HANDSHAKE,
       authorization: `Bearer ${await gateway.key()}`,
     };
     await raw.send({ method: 'GET', target: '/v1/responses', headers });

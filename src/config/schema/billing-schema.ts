@@ -47,7 +47,7 @@ export const billing = section({
   ),
 });
 
-/** @param what what it is, such as `a name` @param max in characters */
+/** @param what kind of text, such as `a name` @param max in characters */
 const visibleText = (what: string, max: number) =>
   text((value) => {
     const invisible = invisibleFault(value);

@@ -25,7 +25,7 @@ async function nearest(request: ConsoleRequest, most: number): Promise<Html> {
   return html`<div id="near" data-follows="/console/budgets${most === NEAREST ? `?most=${most}` : ''}">${table('Budgets near their end', columns, items.slice(0, most))}${more}</div>`;
 }
 
-/** Who has a budget, with a link to its record. */
+/** The owner of a budget, with a link to its record. */
 export function budgetOwner(record: object): Html {
   const [scope, id, model] = ['scope', 'id', 'model'].map((name) => member(record, name));
   const kind = scope === 'model' ? 'holder' : String(scope);

@@ -149,7 +149,8 @@ export class Upload {
     void this.#spool.close();
     for (;;) {
       const piece = await this.#next();
-      if (piece === undefined || this.#received === this.#expected) await this.#watcher.confirm?.();
+      const isLast = this.#received === this.#expected && this.#queue.length === 0;
+      if (piece === undefined || isLast) await this.#watcher.confirm?.();
       if (piece === undefined) return undefined;
       yield piece;
     }

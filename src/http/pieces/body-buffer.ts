@@ -4,7 +4,7 @@
 /** Up to this size in bytes, pieces are kept as received: most bodies are one piece, and announced bytes may never come. */
 export const LARGE_BODY = 64 * 1024;
 
-/** More pieces become one: a piece of a byte takes 200 of memory. */
+/** So many pieces are merged into one, because a piece of one byte takes 200 bytes of memory. */
 const MAX_PIECES = 256;
 
 /** Memory for a large body, and an observer of its progress. */

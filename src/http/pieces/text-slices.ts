@@ -1,4 +1,4 @@
-// Work on a long text that is in memory: in slices, between which other work runs.
+// Work on a long text in memory, in slices, so that other work can run between them.
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 
 /** Bytes of a slice, and milliseconds of work per event-loop tick. */

@@ -96,7 +96,7 @@ export function isEmpty(bytes: Buffer, start: number, end: number): boolean {
   return pos === end - 1;
 }
 
-/** Without each bracket and what is in it, up to the next `]`. An expression would take time by the square of the length. */
+/** Without each bracket and what is in it, up to the next `]`. A regular expression would take quadratic time. */
 function withoutBrackets(name: string): string {
   let rest = '';
   for (let at = 0; ; ) {

@@ -54,7 +54,7 @@ export class AttachmentCount {
   #tokens = 0;
   /** Characters of the body inside attachments. */
   #bytes = 0;
-  /** What those have beyond that which a model may read as text. */
+  /** What attachments that a model may read as text count beyond that. */
   textTokens = 0;
   readonly #member: Span;
   #start = -1;

@@ -1,5 +1,5 @@
-// Turns for large events of clients, which take memory before a response of theirs is limited: of each holder, a few arrive at once, over
-// all its connections. The others are not read meanwhile.
+// Turns for large events of clients, which take memory before the concurrency limit of their response applies. A few large events of a
+// holder are read at a time, over all its connections; the others wait unread.
 
 import { startDeadline } from '../../deadline.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
@@ -13,7 +13,7 @@ interface Turn {
 }
 
 export class LargeEvents {
-  /** Of each holder, the turns that have begun, and behind them those that wait. */
+  /** Turns by holder: first those that have begun, then those that wait. */
   readonly #holders = new Map<string, Turn[]>();
 
   /**
@@ -50,7 +50,7 @@ export class LargeEventTurn {
   readonly #events: TurnEvents;
   #leave: (() => void) | undefined;
   #stopSilence = () => {};
-  /** Nothing more of it may be read. */
+  /** The event waits for its turn: nothing more of it may be read. */
   isHeld = false;
 
   /** @param enter as `LargeEvents.enter`, of the holder @param client the connection */
@@ -64,7 +64,7 @@ export class LargeEventTurn {
     this.#events = events;
   }
 
-  /** @param bytes of the event, as far as they are announced */
+  /** @param bytes of the event, as far as its frames announce them */
   watch(bytes: number): void {
     if (bytes <= LARGE_BODY) {
       this.end();
@@ -79,7 +79,7 @@ export class LargeEventTurn {
     });
   }
 
-  /** Who stops sending must not keep the turn of others. */
+  /** A client that stops sending must not keep others waiting. */
   #watchSilence(): void {
     this.#stopSilence();
     this.#stopSilence = startDeadline(SILENCE_MS, () => {

@@ -57,7 +57,7 @@ export class ResponsesConnection {
   #stopLifetime = () => {};
   #end: SessionEnd | undefined;
   #hasSentClose = false;
-  /** Of an upstream that ended its connection before the answer to its last response was written. */
+  /** The close code of an upstream that ended its connection before its last response was written to the client. */
   #lostCode: number | undefined;
   /** Set when the connection has to end between two responses. */
   #leaving: { readonly reason: string; readonly outcome: 'ok' | ErrorCode } | undefined;

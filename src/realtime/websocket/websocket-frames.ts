@@ -23,7 +23,7 @@ interface FrameEvents {
   onText(text: Buffer): void;
   /** A text message that is too long to be collected. @param head its first bytes */
   onLongText?(bytes: number, head: Buffer): void;
-  /** The same, as soon as the length of its frames says so: its end may never come. */
+  /** A text message is too long, as soon as the lengths of its frames say so: its end may never come. */
   onTooLong?(): void;
   /** A binary message begins. */
   onBinary?(): void;
@@ -238,7 +238,7 @@ export function isCloseCode(code: number): boolean {
 
 /**
  * A Close (RFC 6455, 5.5.1).
- * @param code 1005, of a Close without a code, becomes 1000, and any other that is never sent 1002
+ * @param code 1005 (a Close without a code) becomes 1000; any other code that may not be sent becomes 1002
  * @param reason ASCII of at most 123 bytes
  * @param isMasked towards a server (RFC 6455, 5.3)
  */

@@ -105,7 +105,7 @@ export function workerMetrics(catalogue: MetricCatalogue) {
   };
 }
 
-/** Metrics of Node, which are those of the process. Their collectors never stop, so there is one of each. */
+/** Metrics of Node. They describe the process, and their collectors never stop, so all catalogues share them. */
 const NODE_METRICS = new Registry();
 
 export function processMetrics(catalogue: MetricCatalogue) {

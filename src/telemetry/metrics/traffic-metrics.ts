@@ -125,7 +125,7 @@ export function realtimeMetrics(catalogue: MetricCatalogue) {
       meaning: 'Ended realtime sessions, by the side that closed first and the close code.',
       labels: {
         by: '`client`, `upstream`, `gateway`',
-        code: 'a close code of RFC 6455; `other` for all from 1016, and for those that no Close may have',
+        code: 'a close code from 1000 to 1015; `other` for all others',
       },
     }),
     realtimeResponses: catalogue.counter('tollgate_realtime_responses_total', {

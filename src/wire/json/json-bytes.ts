@@ -95,7 +95,7 @@ export function plainName(name: string): string {
   return /[^a-z\d]/.test(folded) ? withoutIndex(folded).replace(/[^a-z\d]/g, '') : folded;
 }
 
-/** A name without the brackets at its end. An expression for them would take time by the square of the length. */
+/** A name without the brackets at its end. A regular expression for them would take quadratic time. */
 function withoutIndex(name: string): string {
   const open = name.endsWith(']') ? name.indexOf('[', name.lastIndexOf(']', name.length - 2) + 1) : -1;
   return open === -1 ? name : name.slice(0, open);
